@@ -1,1 +1,1 @@
-"""Runs of models on ONNX Runtime, and comparison of their outputs with a reference."""
+"""Runs models on ONNX Runtime, and compares their outputs with a reference."""

@@ -1,8 +1,8 @@
-"""Graphs that replace others, each presented as the graph that it replaces.
+"""Presents graphs that do the work of several graphs as the graphs that they replace.
 
-These are the branches of a merged decoder and, for a Whisper of ONNX Runtime GenAI, an encoder that
-also returns the decoder's keys and values of its output, and a decoder for the steps that also
-reads the prompt.
+A merged decoder has a branch for the prompt and a branch for the steps. A Whisper for ONNX Runtime
+GenAI has an encoder that also returns the decoder's cross-attention cache, and a decoder for the
+steps that also reads the prompt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Branch:
 
     Args:
         merged: the whole graph.
-        has_cache: the branch that continues with a cache; otherwise that of the prompt.
+        has_cache: True for the branch that continues with a cache, False for that of the prompt.
     """
 
     def __init__(self, merged: Session, has_cache: bool) -> None:
@@ -35,13 +35,13 @@ class Branch:
 
     @property
     def output_names(self) -> list[str]:
-        """The outputs to compare; with a cache, all but the encoder's keys and values."""
+        """The outputs to compare: with a cache, all except the encoder's keys and values."""
         return [
             form.name for form in self.outputs if not (self._has_cache and ".encoder." in form.name)
         ]
 
     def feed(self, given: Mapping[str, Value], what: str) -> dict[str, Value]:
-        """Return the values of all inputs of the branch, without those that this class adds."""
+        """Return the values of the merged graph's inputs, including those that select a branch."""
         rows = next(len(value) for value in given.values() if np.ndim(value))
         made: dict[str, Any] = {
             form.name: _empty(form, rows)
@@ -58,37 +58,37 @@ class Branch:
 
 
 class CrossEncoder:
-    """Runs an encoder that also returns the decoder's keys and values, and hides these outputs."""
+    """Runs an encoder that also returns the decoder's keys and values, but hides these outputs."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.name, self.source, self.inputs = session.name, session.source, session.inputs
         self.outputs = [form for form in session.outputs if not _is_cache(form.name)]
         self.caches: dict[str, Value] = {}
-        """The caches of the last run, by the names of the outputs."""
+        """The decoder's keys and values from the last run, by output name."""
 
     @property
     def output_names(self) -> list[str]:
-        """The outputs of a plain encoder."""
+        """The outputs that an encoder without these additional outputs has."""
         return [form.name for form in self.outputs]
 
     def feed(self, given: Mapping[str, Value], what: str) -> dict[str, Value]:
-        """Return the values of all inputs."""
+        """Return the values of all inputs of the encoder."""
         return self._session.feed(given, what)
 
     def run(self, feed: dict[str, Value], what: str) -> dict[str, Value]:
-        """Run the encoder, keep the caches, and return the other outputs."""
+        """Run the encoder, store the decoder's keys and values, and return the other outputs."""
         found = self._session.run(feed, what)
         self.caches = {name: value for name, value in found.items() if _is_cache(name)}
         return {name: found[name] for name in self.output_names}
 
 
 class FirstStep:
-    """Runs the graph of a decoder's steps with an empty cache, as the graph of the prompt.
+    """Runs the graph for a decoder's steps with an empty cache, as if it were the prompt's graph.
 
     Args:
-        step: the graph.
-        encoder: the encoder, already run on the input that the prompt belongs to.
+        step: the graph for the steps.
+        encoder: the encoder, after its run on the input to which the prompt belongs.
     """
 
     def __init__(self, step: Session, encoder: CrossEncoder) -> None:
@@ -98,11 +98,11 @@ class FirstStep:
 
     @property
     def output_names(self) -> list[str]:
-        """The outputs of both graphs together, which are those of a graph of the prompt."""
+        """The outputs of step and encoder together, which are those of a graph for the prompt."""
         return [*self._step.output_names, *self._encoder.caches]
 
     def feed(self, given: Mapping[str, Value], what: str) -> dict[str, Value]:
-        """Return the values of all inputs, an empty cache among them."""
+        """Return the values of all inputs, including an empty cache."""
         rows = next(len(value) for value in given.values() if np.ndim(value))
         made: dict[str, Any] = {
             form.name: self._encoder.caches.get(present_of(form.name), _empty(form, rows))
@@ -112,16 +112,16 @@ class FirstStep:
         return self._step.feed({**given, **made}, what)
 
     def run(self, feed: dict[str, Value], what: str) -> dict[str, Value]:
-        """Run the graph, and return its outputs together with the encoder's."""
+        """Run the graph, and return its outputs together with the encoder's keys and values."""
         return {**self._step.run(feed, what), **self._encoder.caches}
 
 
 Runs = Session | Branch | CrossEncoder | FirstStep
-"""Anything that can be run as a graph of a folder."""
+"""Anything that can be run like a graph in a model folder."""
 
 
 def branches(merged: Session, prompt: str, step: str) -> dict[str, Branch]:
-    """Return both branches of a merged decoder, by the names of the graphs that they replace."""
+    """Return the two branches of a merged decoder, by the names of the graphs that they replace."""
     return {prompt: Branch(merged, False), step: Branch(merged, True)}
 
 
@@ -135,6 +135,6 @@ def _is_cache(name: str) -> bool:
 
 
 def _empty(form: Form, rows: int) -> Any:
-    """Return a value without elements, or with zeros if none of its dimensions is dynamic."""
+    """Return a value without elements, or zeros if none of its dimensions is dynamic."""
     shape = [size if isinstance(size, int) else 0 for size in form.shape]
     return np.zeros([rows, *shape[1:]], dtype_of_type(form.type))

@@ -1,4 +1,4 @@
-"""The graphs of a folder, run one after the other as a runtime runs them for a text."""
+"""Passes outputs from graph to graph, as a runtime does that runs a folder's graphs in order."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from typing import Any
 from .._folders.models import ENCODER, PROMPTS
 
 ENCODED = "encoder_hidden_states"
-"""The decoder's name for the result of the encoder before it."""
+"""The decoder's input for the result of the preceding encoder."""
 USES_CACHE = "use_cache_branch"
 """The input that selects the branch of a merged decoder."""
 RESULT = "last_hidden_state"
 _OTHER_RESULTS = "encoder_outputs."
 _PAST, _PRESENT = re.compile(r"past_\w+\."), re.compile(r"present(_\w+)?\.")
-"""Beginnings of the names of caches (`past_key_values.0.key`, `present.0.key`), and of states
+"""Prefixes of the names of caches (`past_key_values.0.key`, `present.0.key`) and of states
 (`past_conv.0`, `present_conv.0`)."""
 
 
 def is_past(name: str) -> bool:
-    """Return whether an input is a part of a cache, or a state."""
+    """Return whether an input is part of a cache or state."""
     return _PAST.match(name) is not None
 
 
 def is_present(name: str) -> bool:
-    """Return whether an output is a part of a longer cache, or the next state."""
+    """Return whether an output is part of the extended cache or the next state."""
     return _PRESENT.match(name) is not None
 
 
 def past_of(name: str) -> str:
-    """Return the input that takes an output of is_present()."""
+    """Return the name of the input that receives a cache output in the next step."""
     return _PRESENT.sub(lambda found: f"past{found[1] or '_key_values'}.", name, count=1)
 
 
 def present_of(name: str) -> str:
-    """Return the output that becomes an input of is_past()."""
+    """Return the name of the cache output that becomes the given input in the next step."""
     found = _PAST.sub(lambda each: f"present{each[0].removeprefix('past')}", name, count=1)
     return found.replace("present_key_values.", "present.", 1)
 
 
 def encoded_name(output: str) -> str:
-    """Return the name by which a decoder takes an output of the encoder before it."""
+    """Return the name of the decoder input that receives an output of the preceding encoder."""
     return ENCODED if output == RESULT else _OTHER_RESULTS + output
 
 
 def handed_on(graph: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the outputs of a graph that later graphs take, by the names of their inputs.
+    """Return the outputs of a graph that later graphs use, named like the inputs of those graphs.
 
     Args:
-        graph: its name.
-        outputs: the outputs, of any kind, by name.
+        graph: the name of the graph.
+        outputs: the outputs by name; the values may be of any kind.
     """
     found = {past_of(name): value for name, value in outputs.items() if is_present(name)}
     found |= {
@@ -67,11 +67,11 @@ def handed_on(graph: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
 def missing_links(
     takes: Mapping[str, Mapping[str, str]], gives: Mapping[str, Mapping[str, str]]
 ) -> list[str]:
-    """Return a sentence for each input of a graph that no earlier graph produces.
+    """Return a sentence for each graph input that no earlier graph produces.
 
     Args:
         takes: the inputs of each graph in order, with their forms ("float32[batch, 4, past, 8]").
-        gives: the outputs.
+        gives: the outputs of each graph, in the same form.
     """
     found: list[str] = []
     given: dict[str, str] = {}
@@ -85,10 +85,10 @@ def missing_links(
             if not carried or source not in before:
                 continue
             if name not in given:
-                found.append(f"{graph}.onnx takes {name}, which {source}.onnx does not give")
+                found.append(f"{graph}.onnx takes {name}, which {source}.onnx does not return")
             elif not _fits(form, given[name]):
                 found.append(
-                    f"{graph}.onnx takes {name} as {form}, and {source}.onnx gives {given[name]}"
+                    f"{graph}.onnx takes {name} as {form}, but {source}.onnx returns {given[name]}"
                 )
         given |= handed_on(graph, gives[graph])
         before.append(graph)
@@ -96,7 +96,7 @@ def missing_links(
 
 
 def _fits(taken: str, given: str) -> bool:
-    """Return whether two forms have equal types, equal ranks and no contradicting sizes."""
+    """Return whether two forms have the same type, the same rank and no contradicting sizes."""
     (one, first), (other, second) = (
         (form.partition("[")[0], list(_sizes(form.partition("[")[2].removesuffix("]"))))
         for form in (taken, given)
@@ -112,7 +112,7 @@ def _fits(taken: str, given: str) -> bool:
 
 
 def _sizes(text: str) -> Iterator[str]:
-    """Yield the sizes of a form; that of "Max(0, words), 8" are "Max(0, words)" and "8"."""
+    """Yield the sizes in a form: "Max(0, words)" and "8" for "Max(0, words), 8"."""
     start = depth = 0
     for place, each in enumerate(text):
         depth += (each == "(") - (each == ")")

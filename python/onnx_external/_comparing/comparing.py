@@ -1,6 +1,6 @@
-"""Block-wise comparison of outputs with expected ones.
+"""Compares outputs with expected outputs, block by block.
 
-No array is converted as a whole: the additional memory is a few megabytes.
+No array is converted as a whole, so the comparison needs only a few megabytes of memory.
 """
 
 from __future__ import annotations
@@ -19,48 +19,49 @@ from .values import Array, Value, kind_of, type_name
 
 @dataclass
 class Comparison:
-    """The comparison of one output of one input set with the expected output."""
+    """The comparison of one output with the expected output, for one input set."""
 
     output: str
-    """The model's name; elements of a sequence have their number after it."""
+    """The output's name in the model, followed by an index for elements of a sequence."""
     dtype: str | None = None
     expected_dtype: str | None = None
     shape: list[int] | None = None
     expected_shape: list[int] | None = None
     problem: str | None = None
-    """The reason why values were not compared: one is missing, or shapes or kinds of types
+    """The reason why values were not compared: an output is missing, or shapes or kinds of types
     differ."""
     elements: int = 0
     beyond: int = 0
-    """Elements that do not agree; one that is NaN or infinite only agrees with an equal one."""
+    """The number of elements that do not agree. NaN and infinity only agree with the same value."""
     masked: int = 0
-    """The number of elements that are one repeated extreme on both sides, such as -1e9 or the
-    lowest float, which a mask fills in. They are compared, and the scale is that of the others."""
+    """The number of elements that a mask filled in on both sides: a repeated extreme value, such as
+    -1e9 or the lowest float. They are compared, but do not affect the scale."""
     scale: float | None = None
-    """A size that three quarters of the other expected elements are below; atol grows with it."""
+    """The magnitude that 75 % of the other expected elements do not exceed; atol is proportional to
+    the scale."""
     atol: float = 0.0
     rtol: float = 0.0
     parts: list[str] = field(default_factory=list)
-    """Slices that are much smaller or larger than the rest, and the scale by which each is judged:
-    atol is in proportion to it."""
+    """Slices that are much smaller or larger than the rest. Each is listed with its scale, to which
+    atol is proportional."""
     precision: str | None = None
-    """The float type that the tolerance is for; None if atol was given, or nothing may differ."""
+    """The float type that determines the tolerance; None if atol is given or nothing may differ."""
     max_abs: float | None = None
-    """The largest difference of finite elements, of those that do not agree if there are any; None
-    if there are no finite ones, or they are strings."""
+    """The largest difference between finite elements, taken over the elements that do not agree if
+    there are any; None if there are no finite elements, or the elements are strings."""
     max_abs_at: list[int] | None = None
     factor: float = 1.0
-    """The factor of atol at max_abs_at, which is in a part with a scale of its own."""
+    """The factor of atol at max_abs_at; differs from 1 only in slices with a scale of their own."""
     note: str = ""
-    """The reason why it agrees although it differs by more than the tolerance."""
+    """The reason why the output counts as equal although it differs by more than the tolerance."""
     max_rel: float | None = None
-    """The largest of |difference| / max(|expected|, atol)."""
+    """The maximum of |difference| / max(|expected|, atol)."""
     max_rel_at: list[int] | None = None
     actual: Any = None
-    """The element at max_abs_at; for strings and elements that are not finite at first_at."""
+    """The element at max_abs_at or, for strings and elements that are not finite, at first_at."""
     expected: Any = None
     first_at: list[int] | None = None
-    """The first element that does not agree."""
+    """The index of the first element that does not agree."""
     nan: int = 0
     expected_nan: int = 0
     inf: int = 0
@@ -68,7 +69,7 @@ class Comparison:
 
     @property
     def is_empty(self) -> bool:
-        """True if there is nothing to compare: no elements, or NaN everywhere on both sides."""
+        """True if there is nothing to compare: no elements, or only NaN on both sides."""
         return self.problem is None and self.beyond == 0 and self.nan == self.elements
 
     @property
@@ -83,7 +84,7 @@ class Comparison:
 
     @property
     def difference(self) -> str:
-        """The number of elements that do not agree and by how much, or why none were compared."""
+        """A sentence on how many elements differ and by how much, or why none were compared."""
         if self.problem:
             return f"{self.output}: {self.problem}"
         verb = "does" if self.beyond == 1 else "do"
@@ -98,7 +99,7 @@ class Comparison:
 
     @property
     def times(self) -> float:
-        """The largest difference as a multiple of its tolerance; infinite without a tolerance."""
+        """The largest difference as a multiple of the tolerance; infinite if the tolerance is 0."""
         if self.problem is not None or self.max_abs is None:
             return math.inf if self.problem is not None or self.beyond else 0.0
         size = complex(self.expected) if self.max_abs and self.expected is not None else 0.0
@@ -113,7 +114,7 @@ class Comparison:
 
 
 class _Largest:
-    """A maximum and its place."""
+    """A running maximum and its index."""
 
     def __init__(self) -> None:
         self.value = -1.0
@@ -133,10 +134,10 @@ def _differences(
     factors: Array | float,
     rounding: Array | None,
 ) -> tuple[Array, Array, Array]:
-    """Return, by element, absolute and relative difference (0 if not finite), and what is wrong.
+    """Return absolute and relative differences (0 if not finite), and which elements do not agree.
 
-    `factors` are the scales of slices relative to the array's, `rounding` the differences known to
-    be acceptable.
+    `factors` are the scales of slices relative to the array's scale. `rounding` contains the
+    differences that are known to be acceptable.
     """
     finite = np.isfinite(got) & np.isfinite(want)
     size = np.where(finite, np.abs(want), 0.0)
@@ -158,15 +159,16 @@ def _differences(
 
 
 _MORE = 4
-"""The worst of many elements may differ by this factor more than one of the largest does."""
+"""The factor by which the worst of many elements may differ more than one of the largest does."""
 
 
 def _of_rows(difference: Array, size: Array, tolerance: Tolerance, row: int) -> Array:
-    """Return how far rounding may move an element whose row contains giants.
+    """Return the difference that rounding may cause in elements whose row contains giant values.
 
-    The elements of a row are computed from the same values, which are as large as the largest of
-    them, so a small one may be the remainder of large ones. It may be off by some steps of the
-    largest, if that is small beside the scale, or if the largest differ as much themselves.
+    The elements of a row are computed from the same values, which are as large as the row's largest
+    element, so a small element may be the remainder of large values. It may be off by some
+    rounding steps of the largest element, if these are small compared with the scale, or if the
+    largest elements themselves differ as much.
     """
     rows = (size.size // row, row) if size.size % row == 0 else (1, size.size)
     sizes = np.where(size < tolerance.fill, size, 0.0).reshape(rows)
@@ -181,13 +183,13 @@ def _of_rows(difference: Array, size: Array, tolerance: Tolerance, row: int) -> 
 
 
 def _integer_difference(got: Array, want: Array) -> Array:
-    """Return the distance of integers of one type, without overflowing 64 bits."""
+    """Return the absolute differences of integers of one type, without overflow at 64 bits."""
     larger, smaller = np.maximum(got, want), np.minimum(got, want)
     return (larger.astype(np.uint64) - smaller.astype(np.uint64)).astype(np.float64)
 
 
 class _Sums:
-    """Sums over the blocks of one pair of arrays."""
+    """Accumulates the comparison of two arrays, block by block."""
 
     def __init__(self, found: Comparison, kind: str, tolerance: Tolerance, row: int) -> None:
         self._found, self._kind, self._tolerance, self._row = found, kind, tolerance, row
@@ -245,14 +247,15 @@ class _Sums:
 
     @property
     def largest(self) -> _Largest:
-        """The largest difference; among elements that do not agree, if any of those is finite."""
+        """The largest finite difference, among the elements that do not agree if possible."""
         return self.wrong if self.wrong.value > 0 else self.absolute
 
 
 def _extremes(got: Array, want: Array) -> Array | None:
-    """Return where each side has the lowest or the largest number of its own type.
+    """Return where both sides have the lowest, or the largest, finite value of their own types.
 
-    A mask of a float16 model that fills in torch.finfo(float16).min is that of the float32 one.
+    A float16 model's mask that fills in torch.finfo(float16).min corresponds to the mask of a
+    float32 model that fills in torch.finfo(float32).min.
     """
     if got.dtype == want.dtype:
         return None
@@ -267,7 +270,7 @@ def _extremes(got: Array, want: Array) -> Array | None:
 
 
 def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any] | None:
-    """Return the lowest and the largest finite number of a float type."""
+    """Return the lowest and the largest finite value of a float type; None for complex types."""
     if dtype.kind == "c":
         return None
     if dtype.kind == "f":
@@ -284,7 +287,7 @@ def _place(index: int, shape: tuple[int, ...]) -> list[int]:
 
 
 def _plain(element: Any) -> Any:
-    """Convert an element to a Python value."""
+    """Convert an array element to a Python value."""
     if isinstance(element, (str, bytes)):
         return element if isinstance(element, str) else element.decode(errors="replace")
     if isinstance(element, (complex, np.complexfloating)):
@@ -324,9 +327,9 @@ def _compare_arrays(
 
 
 def _problem(got: Value, want: Value) -> str | None:
-    """Return why two values cannot be compared element by element."""
+    """Return the reason why two values cannot be compared element by element, or None."""
     if got is None or want is None:
-        return f"the {'model' if got is None else 'reference'} gives none"
+        return f"the {'model' if got is None else 'reference'} does not return it"
     kinds = kind_of(got), kind_of(want)
     if kinds[0] != kinds[1] or (kinds[0] == "integer" and got.dtype != want.dtype):
         return f"types differ: {type_name(got)}, expected {type_name(want)}"
@@ -344,16 +347,16 @@ def compare(
     others: Collection[str] = (),
     rounding: Array | None = None,
 ) -> Comparison:
-    """Compare two arrays; either may be None if it does not exist.
+    """Compare two arrays; either is None if the output does not exist.
 
     Args:
-        output: the name for the report.
+        output: the output's name in the report.
         got: the model's output.
         want: the expected output.
-        atol: for floats; by default that of the coarsest type.
-        rtol: likewise.
-        others: types that count as well, as default_tolerance() takes them.
-        rounding: by element, a difference that is known to be rounding.
+        atol: the absolute tolerance for floats; by default that of the coarsest type.
+        rtol: the relative tolerance, likewise.
+        others: further types that determine the tolerance; see default_tolerance().
+        rounding: for each element, a difference that is known to be rounding.
     """
     found = Comparison(output, problem=_problem(got, want))
     if got is not None:
@@ -373,7 +376,7 @@ def compare(
 
 
 def flattened(output: str, got: Value, want: Value) -> Iterator[tuple[str, Value, Value]]:
-    """Yield the pairs of arrays that make up an output: one pair, or those of a sequence."""
+    """Yield the pairs of arrays in an output: one pair, or one for each element of a sequence."""
     if not isinstance(got, list) and not isinstance(want, list):
         if got is not None or want is not None:
             yield output, got, want
@@ -388,7 +391,7 @@ def flattened(output: str, got: Value, want: Value) -> Iterator[tuple[str, Value
 
 
 def agree(got: Mapping[str, Value], want: Mapping[str, Value]) -> bool:
-    """Return whether two sets of outputs with the same names are equal everywhere."""
+    """Return whether two sets of outputs with the same names agree everywhere."""
     return all(
         each.problem is None and each.beyond == 0
         for name in got

@@ -1,4 +1,4 @@
-"""Choice of the input sets that a validation runs."""
+"""Chooses the input sets that a validation runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _value(given: Any) -> Value:
-    """Convert a value from the caller to a value of the model."""
+    """Convert a value from the caller to an input value of the model."""
     if _is_tensor(given):
         return from_torch(given)
     if given is None or isinstance(given, np.ndarray):
@@ -59,26 +59,26 @@ _NO_INPUTS = (str, os.PathLike, bytes, bytearray, set, frozenset, type)
 
 
 def is_no_input(given: Any) -> bool:
-    """Return whether a value cannot be an argument of a module: a path, a module, a class, ..."""
+    """Return whether a value cannot be an argument of a module, such as a path, module or class."""
     torch = sys.modules.get("torch")
     is_module = torch is not None and isinstance(given, torch.nn.Module)
     return is_module or isinstance(given, _NO_INPUTS) or inspect.isroutine(given)
 
 
 def calls_of(inputs: Any) -> list[Call]:
-    """Return the arguments of the module in each input set, as callers pass them."""
+    """Return the module's arguments in each input set, in the form that callers pass them."""
     sets = inputs if isinstance(inputs, list) else [inputs]
     if inputs is None or not sets or any(map(is_no_input, sets)):
         given = "nothing" if inputs is None or not sets else repr(inputs)
         raise InvalidArgumentError(
-            "inputs: expected at least one set, as the module takes it (a tensor, a tuple of "
-            f"arguments, a dict of keywords, or a list of such), not {given}"
+            "inputs: expected at least one set in a form that the module takes (a tensor, a tuple "
+            f"of arguments, a dict of keywords, or a list of these), not {given}"
         )
     return [with_tensors(call_of(each)) for each in sets]
 
 
 def with_tensors(call: Call) -> Call:
-    """Return a call of a module with numpy's arrays replaced by tensors."""
+    """Return a call of a module in which numpy arrays are replaced by tensors."""
     torch = sys.modules["torch"]
     args, kwargs = torch.utils._pytree.tree_map(
         lambda leaf: to_torch(leaf) if isinstance(leaf, np.ndarray) else leaf, call
@@ -87,14 +87,14 @@ def with_tensors(call: Call) -> Call:
 
 
 def call_of(given: Any, argument: str = "inputs") -> Call:
-    """Return the arguments of the module in one input set.
+    """Return the module's arguments in one input set.
 
     Args:
-        given: the caller's argument.
-        argument: its name for messages.
+        given: the input set that the caller passed.
+        argument: the name of the caller's argument, for messages.
 
     Raises:
-        WrongTypeError: inputs by name have a name that is not a str.
+        WrongTypeError: an input has a name that is not a str.
     """
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
@@ -108,18 +108,18 @@ def call_of(given: Any, argument: str = "inputs") -> Call:
         args = given
     for name in kwargs:
         if not isinstance(name, str):
-            raise WrongTypeError(f"{argument}: the name of an input is a str, not {name!r}")
+            raise WrongTypeError(f"{argument}: the name of an input must be a str, not {name!r}")
     return args, kwargs
 
 
 def _given(given: Any, expected: Mapping[str, Any], session: Session, native: bool) -> Given:
-    """Return one input set that the caller passed.
+    """Return one input set that the caller passed, in the form that a validation uses.
 
     Args:
         given: the inputs.
-        expected: outputs, if they are given.
+        expected: the expected outputs, if the caller passed them.
         session: the model.
-        native: a module of torch is called with them, so they may be nested.
+        native: True if a torch module is called with the inputs, so that they may be nested.
     """
     names = [form.name for form in session.inputs]
     args, kwargs = call_of(given)
@@ -149,7 +149,7 @@ def _from_caller(
         outputs = [against] if isinstance(against, Mapping) else list(against)
     if len(outputs) != len(sets) or not all(isinstance(each, Mapping) for each in outputs):
         raise InvalidArgumentError(
-            f"against: expected a dict of outputs for each of {len(sets)} input sets"
+            f"against: expected one dict of outputs for each of the {len(sets)} input sets"
         )
     native = isinstance(reference, ModuleReference)
     made = [_given(*pair, session, native) for pair in zip(sets, outputs, strict=True)]
@@ -164,9 +164,9 @@ def _refuse_nothing(source: Any, against: Any, reference: Reference) -> None:
     if against is None and isinstance(reference, RecordedReference):
         shown = repr(os.fspath(source)) if is_path(source) else "model"
         raise InvalidArgumentError(
-            "there is nothing to compare with: there is no test_data_set_0 beside the model; give "
-            f"another model, oe.validate({shown}, 'other.onnx'), recorded outputs, or in a program "
-            f"the module that it was exported from, oe.validate({shown}, module.eval(), x)"
+            "there is nothing to compare with: there is no test_data_set_0 next to the model; give "
+            f"another model, oe.validate({shown}, 'other.onnx'), recorded outputs, or, in Python, "
+            f"the module that was exported, oe.validate({shown}, module.eval(), x)"
         )
 
 
@@ -178,21 +178,21 @@ def chosen_sets(
     inputs: Any,
     making: Making,
 ) -> list[InputSet]:
-    """Return the given sets, else those recorded with the reference, else generated ones.
+    """Return the caller's input sets or, if there are none, recorded or else generated ones.
 
     Args:
         session: the model.
-        source: its path, or bytes.
+        source: the model's path or bytes.
         reference: the reference of the comparison.
         against: the caller's argument for the reference.
-        inputs: the caller's argument.
-        making: the settings for making sets.
+        inputs: the caller's argument for the inputs.
+        making: the settings for generating input sets.
     """
     recorded = is_path(against) and isinstance(reference, RecordedReference)
     if making.is_asked and (inputs is not None or recorded):
         raise InvalidArgumentError(
-            "dims, ranges and sets are for generated inputs; given or recorded inputs have their "
-            "own sizes"
+            "dims, ranges and sets only apply to generated inputs; given or recorded inputs have "
+            "their own sizes"
         )
     if inputs is not None:
         several = inputs if isinstance(inputs, list) else [inputs]
@@ -211,8 +211,8 @@ def chosen_sets(
     _refuse_nothing(source, against, reference)
     if isinstance(reference, RecordedReference):
         raise InvalidArgumentError(
-            f"against: a dict has the outputs that are expected ({', '.join(session.output_names)})"
-            " of inputs=, which are not given; give the module itself if it is its state dict: "
+            f"against: a dict gives the expected outputs ({', '.join(session.output_names)}) for "
+            "inputs=, which are missing; if the dict is a state dict, give the module instead: "
             "oe.validate(model, module.eval(), x)"
         )
     return made_sets(session.inputs, making)

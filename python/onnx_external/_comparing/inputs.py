@@ -1,4 +1,4 @@
-"""Inputs to run a model on: passed by the caller, recorded, or generated."""
+"""Input sets for running a model: passed by the caller, recorded, or generated."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ class Given:
     """One input set in memory."""
 
     feed: dict[str, Value]
-    """The values, by the names of the model's inputs."""
+    """The input values, by the names of the model's inputs."""
     expected: dict[str, Value] = field(default_factory=dict)
-    """Recorded outputs, by the names of the model's."""
+    """The recorded outputs, by the names of the model's outputs."""
     call: Any = None
     """The arguments of a torch module: (args, kwargs)."""
     origin: str = "given"
-    """ "given" or "recorded"."""
+    """The origin of the set: "given" or "recorded"."""
     how: dict[str, str] = field(default_factory=dict)
-    """The way in which the values of each input were generated."""
+    """For each generated input, how its values were chosen."""
 
 
 def given_by_name(values: dict[str, Any]) -> Given:
-    """Return the input set of a torch module that takes every input by name."""
+    """Return the input set for a torch module that is called with keyword arguments only."""
     return Given({}, call=((), values))
 
 
 @dataclass(frozen=True)
 class InputSet:
-    """One input set, which is read or generated only when it is needed."""
+    """One input set, which is read or generated only when needed."""
 
     name: str
     load: Callable[[], Given]
     may_misfit: bool = False
-    """True if it is left out when the model does not take its sizes."""
+    """True if the set is skipped when the model does not accept its sizes."""
 
 
 @dataclass(frozen=True)
@@ -52,26 +52,26 @@ class Making:
     """Settings for generating inputs."""
 
     dims: Mapping[str, int | Sequence[int]] = field(default_factory=dict)
-    """Sizes by name; a list has one for each set."""
+    """Sizes of dynamic dimensions by name; a list has one size for each set."""
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """The least and the largest value of an input."""
+    """The minimum and maximum values of inputs, by name."""
     seed: int = 0
     sets: int | None = None
-    """The number of sets; by default the length of the longest list of sizes."""
+    """The number of sets; the default is the length of the longest list of sizes."""
 
     @property
     def count(self) -> int:
-        """Number of sets."""
+        """The number of sets to generate."""
         lists = [len(each) for each in self.dims.values() if not isinstance(each, int)]
         return self.sets or max(lists, default=1)
 
     @property
     def is_asked(self) -> bool:
-        """True if any setting differs from the default."""
+        """True if any setting differs from its default."""
         return bool(self.dims or self.ranges) or self.sets is not None
 
     def sizes(self, number: int) -> dict[str, int]:
-        """Return the sizes of one set."""
+        """Return the sizes for the set with the given number."""
         return {
             name: size if isinstance(size, int) else size[number % len(size)]
             for name, size in self.dims.items()
@@ -87,7 +87,7 @@ _OPERATORS: dict[type, Callable[[int, int], int]] = {
 
 
 def _evaluated(node: ast.expr, sizes: Mapping[str, int]) -> int | None:
-    """Evaluate a size expression of torch, e.g. "past + length"; None if a name has no size."""
+    """Evaluate a size expression such as "past + length"; None if a name has no known size."""
     if isinstance(node, ast.Name):
         return sizes.get(node.id)
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
@@ -114,7 +114,7 @@ def _size(form: Form, place: int, sizes: Mapping[str, int]) -> int | None:
 
 
 def _names_of_sizes(forms: Sequence[Form]) -> list[str]:
-    """Return the names that a caller may set: those of sizes, and places such as "x[0]"."""
+    """Return the names whose sizes a caller may set: "batch", or "x[0]" for unnamed dimensions."""
     found: dict[str, None] = {}
     for form in forms:
         for place, size in enumerate(form.shape):
@@ -127,7 +127,7 @@ def _shape(form: Form, sizes: Mapping[str, int], forms: Sequence[Form]) -> tuple
     found = [_size(form, place, sizes) for place in range(len(form.shape))]
     if None in found or any(size is not None and size < 0 for size in found):
         raise InvalidArgumentError(
-            f"input {form.name} {shape_text(form.shape)}: its sizes are not known; give them for "
+            f"input {form.name} {shape_text(form.shape)}: its sizes are not known; give sizes for "
             f"{', '.join(_names_of_sizes(forms))}: dims={{NAME: SIZE}}"
         )
     return tuple(size for size in found if size is not None)
@@ -165,7 +165,7 @@ def _values(
 
 
 def _check_size(forms: Sequence[Form], name: str) -> None:
-    """Raise an error for a name that is not a size, and for a place whose size the model fixes."""
+    """Raise an error if a name is not that of a size, or if the model fixes the size."""
     sizes = _names_of_sizes(forms)
     places = {
         f"{form.name}[{place}]": (form, place, size)
@@ -218,7 +218,7 @@ def _names_in(text: str) -> list[ast.Name]:
 
 
 def made_sets(forms: Sequence[Form], making: Making) -> list[InputSet]:
-    """Return sets of random values with the types and shapes that the inputs state."""
+    """Return input sets of random values with the types and shapes that the model states."""
     _refuse_unknown(forms, making)
 
     def make(number: int) -> Given:

@@ -1,4 +1,4 @@
-"""The float type that a model computes in, judged by its weights, and its quantization."""
+"""Finds the float type in which a model computes, judged by its weights, and its quantization."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .._base.errors import Error, RunError
 from .._saving.verify import inspect
 
 _FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
-"""The float types that models compute in, by ONNX's numbers. 8-bit types are only those of stored
+"""The float types in which models compute, by ONNX's numbers. 8-bit floats are only used to store
 weights."""
 _OF_16_BITS = ("float16", "bfloat16")
 
 
 def weight_type(*models: str | os.PathLike[str] | bytes) -> str | None:
-    """Return the type of most elements of float weights; None if there are no floats.
+    """Return the most frequent type among the elements of float weights; None if there are none.
 
     Args:
-        models: their paths or bytes.
+        models: the paths or bytes of the models.
     """
     count: dict[str, int] = {}
     for model in models:
@@ -33,7 +33,7 @@ def weight_type(*models: str | os.PathLike[str] | bytes) -> str | None:
 
 
 def _tensors(model: str | os.PathLike[str] | bytes) -> Iterator[tuple[str, int]]:
-    """Return the types in which the weights are used, with the number of elements of each."""
+    """Yield, for each weight, the type in which it is used and the number of its elements."""
     if isinstance(model, bytes):
         proto = model_proto(model)
         listed = proto.graph.initializer if proto is not None else ()
@@ -53,11 +53,11 @@ def _tensors(model: str | os.PathLike[str] | bytes) -> Iterator[tuple[str, int]]
 
 
 def _types_behind_casts(model: str | bytes, is_stored: bool) -> dict[str, str]:
-    """Return the types of weights that are only used through a Cast, by name.
+    """Return, by name, the types to which weights are cast that are only used through a Cast.
 
     Args:
-        model: its path or its bytes.
-        is_stored: it has weights that may be stored in another type than it computes in.
+        model: the model's path or bytes.
+        is_stored: the model may store weights in another type than the one in which it computes.
     """
     proto = model_proto(model) if is_stored and may_have(model, ["Cast"]) else None
     if proto is None:
@@ -85,7 +85,7 @@ def _types_behind_casts(model: str | bytes, is_stored: bool) -> dict[str, str]:
 
 
 def model_proto(model: str | bytes) -> Any:
-    """Return the parsed graph of a model without its external data; None if it cannot be parsed."""
+    """Return the parsed model without its external data; None if it cannot be parsed."""
     import onnx
 
     try:
@@ -97,7 +97,10 @@ def model_proto(model: str | bytes) -> Any:
 
 
 def may_have(model: str | bytes, names: Sequence[str]) -> bool:
-    """Return whether a word occurs anywhere in a model; this avoids parsing most models."""
+    """Return whether any of the names occurs in the bytes of a model.
+
+    This avoids parsing most models.
+    """
     words = [name.encode() for name in names]
     if isinstance(model, bytes):
         return any(word in model for word in words)
@@ -109,31 +112,31 @@ def may_have(model: str | bytes, names: Sequence[str]) -> bool:
 
 _WORDS = ("Quantize", "quantize", "MatMulNBits", "MatMulInteger", "ConvInteger", "QLinear")
 _OF_FOUR = ("MatMulNBits", "MatMulBnb4", "GatherBlockQuantized")
-"""Operators whose weights have 4 bits unless an attribute says otherwise."""
+"""Operators whose weights have 4 bits, unless the attribute `bits` says otherwise."""
 _NARROW = ("INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1")
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """The quantization of a model."""
+    """How a model is quantized."""
 
     operators: tuple[str, ...]
-    """The operators in which integers represent floats."""
+    """The operators that use integers to represent floats."""
     bits: int
-    """The bits of its weights: 8, or 4 if any weights have 4."""
+    """The bits per weight: 8, or 4 if any weights have 4 bits."""
 
     @property
     def share(self) -> float:
-        """The usual error of an output, as a fraction of its scale (docs/python-validate.md)."""
+        """The usual error of an output as a fraction of its scale (docs/python-validate.md)."""
         return 0.05 if self.bits == 8 else 0.25
 
     def advice(self, atol: float, rtol: float, precision: str, scale: float | None) -> str:
-        """Return a report's advice for an output that exceeds the default tolerance.
+        """Return the advice in a report on an output that exceeds the default tolerance.
 
         Args:
-            atol: the tolerance that was taken.
-            rtol: likewise.
-            precision: the float type whose tolerance it is.
+            atol: the absolute tolerance that was applied.
+            rtol: the relative tolerance, likewise.
+            precision: the float type that determined the tolerance.
             scale: the scale of the output.
         """
         start = f"{self.share:.0%} of an output's scale"
@@ -150,7 +153,7 @@ def quantized(model: str | bytes) -> Quantized | None:
     """Return the quantization of a model; None if it is not quantized.
 
     Args:
-        model: its path or its bytes.
+        model: the model's path or bytes.
     """
     proto = model_proto(model) if may_have(model, _WORDS) else None
     if proto is None:
@@ -175,7 +178,10 @@ def _has_four(nodes: Sequence[Any], model: Any) -> bool:
 
 
 def data_files(path: str | os.PathLike[str]) -> set[str]:
-    """Return the names of a model's data files, relative to it; none if it cannot be read."""
+    """Return the paths of a model's data files, relative to the model.
+
+    If the model cannot be read, the set is empty.
+    """
     try:
         graph = graph_at(path)
     except RunError:
@@ -185,10 +191,10 @@ def data_files(path: str | os.PathLike[str]) -> set[str]:
 
 
 def graph_at(path: str | os.PathLike[str]) -> Any:
-    """Return the graph of a file, without its data.
+    """Return the graph in a model file, without its external data.
 
     Raises:
-        RunError: it cannot be read.
+        RunError: the file cannot be read.
     """
     import onnx
 

@@ -1,4 +1,4 @@
-"""Loss by quantization: KL divergence, agreement of the best token, perplexity, relative error."""
+"""Measures the loss by quantization: KL divergence, top-1 agreement, perplexity, relative error."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _LOGITS = "logits"
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest acceptable loss; figures whose limit is None are not judged."""
+    """The largest acceptable loss; a limit of None means that the figure is not judged."""
 
     kl: float | None = None
     agreement: float | None = None
     error: float | None = None
 
     def __bool__(self) -> bool:
-        """Return whether there is any limit."""
+        """Return whether any limit is set."""
         return any(each is not None for each in (self.kl, self.agreement, self.error))
 
 
 MOST_KL = 0.1
-"""The limit of the KL divergence in nats; docs/python-validate.md has measured values."""
+"""The default limit of the KL divergence in nats; docs/python-validate.md has measured values."""
 
 
 def default_limits(how: Quantized) -> Limits:
@@ -43,30 +43,30 @@ def default_limits(how: Quantized) -> Limits:
 
 @dataclass
 class Quality:
-    """The loss of a model against its reference, over all positions that were compared."""
+    """The loss of a model compared with its reference, over all compared positions."""
 
     source: str
-    """The origin of the inputs: "the input sets", or a text file."""
+    """The origin of the inputs: "the input sets", or the name of a text file."""
     limits: Limits
     has_logits: bool = False
     positions: int = 0
-    """The number of positions in which logits were compared."""
+    """The number of positions at which logits were compared."""
     tokens: int = 0
-    """The number of tokens of a text; all but the first one of each chunk are predicted."""
+    """The number of tokens in the text; all except the first token of each chunk are predicted."""
     agreement: float | None = None
-    """The share of positions in which both sides have the largest logit in the same place."""
+    """The fraction of positions at which the model and the reference rank the same token first."""
     kl: float | None = None
     """The mean KL divergence of the model's probabilities from the reference's, in nats."""
     perplexity: float | None = None
-    """The perplexity of a text."""
+    """The model's perplexity on the text."""
     reference_perplexity: float | None = None
     error: float | None = None
-    """The root of the mean square difference over that of the expected values: of logits, or else
-    the largest of all outputs."""
+    """The root mean square of the difference, divided by that of the expected values: for logits
+    or, if there are none, the maximum over all outputs."""
 
     @property
     def faults(self) -> list[str]:
-        """The limits that are exceeded; a figure that is NaN exceeds its limit."""
+        """The exceeded limits, as sentences; a figure that is NaN exceeds its limit."""
         found, limits = [], self.limits
         if self.kl is not None and limits.kl is not None and not self.kl <= limits.kl:
             found.append(f"a KL divergence of {self.kl:.3g} is more than {limits.kl:.3g}")
@@ -85,7 +85,7 @@ class Quality:
 
     @property
     def sentence(self) -> str:
-        """All figures in a sentence."""
+        """All figures in one sentence."""
         of = f"{self.tokens} tokens of {self.source}" if self.tokens else self.source
         told = []
         if self.kl is not None and self.agreement is not None:
@@ -93,7 +93,7 @@ class Quality:
             told.append(f"top-1 agreement {self.agreement:.2%} of {self.positions} positions")
         if self.perplexity is not None:
             expected = self.reference_perplexity
-            told.append(f"perplexity {self.perplexity:.5g}, of the reference {expected:.5g}")
+            told.append(f"perplexity {self.perplexity:.5g}, reference {expected:.5g}")
         if self.error is not None:
             what = "of logits" if self.has_logits else "of outputs"
             told.append(f"relative error {what} {self.error:.2%}")
@@ -102,7 +102,7 @@ class Quality:
 
 @dataclass
 class QualitySums:
-    """Accumulates the loss of a model, some rows of logits at a time."""
+    """Accumulates the loss of a model, several rows of logits at a time."""
 
     source: str
     limits: Limits
@@ -116,13 +116,13 @@ class QualitySums:
     _expected_loss: float = 0.0
 
     def add(self, output: str, got: Value, want: Value, following: Array | None = None) -> None:
-        """Add one output, unless it is not a float array or the sizes differ.
+        """Add one output, unless it is not a float array or the shapes differ.
 
         Args:
-            output: its name.
+            output: the name of the output.
             got: the model's output.
             want: the expected output.
-            following: for logits, the token behind each position of each row but the last one.
+            following: for logits, the next token at each position of each row, except the last one.
         """
         if got is None or want is None or isinstance(got, list) or isinstance(want, list):
             return
@@ -169,11 +169,11 @@ class QualitySums:
             self._expected_loss -= float(theirs[places, targets[places]].sum())
 
     def add_tokens(self, count: int) -> None:
-        """Add to the number of tokens of the text."""
+        """Add to the number of tokens in the text."""
         self._tokens += count
 
     def found(self) -> Quality:
-        """Return the figures for everything added so far."""
+        """Return the figures for everything that was added."""
         errors = {
             name: math.sqrt(off / size) if size else (math.inf if off else 0.0)
             for name, (off, size) in self._squares.items()
@@ -205,10 +205,10 @@ def _log_softmax(logits: Array) -> Array:
 
 
 def quantized_weights(model: str | bytes) -> Quantized | None:
-    """Return the quantization of a model's weights; None if activations are also quantized.
+    """Return how a model's weights are quantized; None if activations are quantized, too.
 
     Args:
-        model: its path or its bytes.
+        model: the model's path or bytes.
     """
     found = quantized(model)
     if found is None:
@@ -219,7 +219,7 @@ def quantized_weights(model: str | bytes) -> Quantized | None:
 
 
 def _says_so(model: Path) -> bool:
-    """Return whether the manifest beside a model says that its weights were quantized on saving."""
+    """Return whether a model's manifest records that weights were quantized by the save."""
     try:
         text = model.with_suffix(".manifest.json").read_text(encoding="utf-8")
         manifest: Mapping[str, Any] = json.loads(text)

@@ -1,4 +1,4 @@
-"""Detection of random operators, with which a model does not even agree with itself."""
+"""Detects random operators, which make a model's outputs differ from run to run."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _ALWAYS = (
     "Sampling",
 )
 _DROPOUTS = {"Dropout": 2, "BitmaskDropout": 2, "BiasDropout": 4, "BitmaskBiasDropout": 4}
-"""The index of each operator's input training_mode; the one before it is the ratio."""
+"""The index of the input training_mode of each operator; the input before it is the ratio."""
 _STANDARD = ("", "ai.onnx")
 
 
 def drawing_nodes(model: Any) -> list[str]:
-    """Return the nodes of a model that draw random numbers, e.g. "Dropout (node_3)".
+    """Return the nodes of a model that draw random numbers, such as "Dropout (node_3)".
 
-    Those in subgraphs and in functions that are called are among them.
+    The search includes subgraphs and the functions that are called.
 
     Args:
-        model: its path or its bytes.
+        model: the model's path or bytes.
     """
     words = ("Random", "Multinomial", "Bernoulli", "Sampl", "Dropout")
     proto = model_proto(model) if may_have(model, words) else None
@@ -36,7 +36,7 @@ def drawing_nodes(model: Any) -> list[str]:
 
 
 class _Search:
-    """The search among the nodes of one model."""
+    """Searches the nodes of one model."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -103,7 +103,7 @@ def _domain(name: str) -> str:
 
 
 def _plain(tensor: Any) -> Any:
-    """Return the value of a scalar constant; None if the tensor is not one."""
+    """Return the value of a scalar constant; None if the tensor is not a scalar."""
     from onnx import numpy_helper
 
     if tensor.data_location or sum(tensor.dims) > 1:

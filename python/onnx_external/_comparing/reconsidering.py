@@ -1,7 +1,7 @@
-"""Comparison that checks outputs a second time before they are called wrong.
+"""Compares outputs, and checks differences a second time before it reports them.
 
-Some differences are not faults: those of a result that is zero except for rounding, which the
-result itself does not show, and those of equal values that are taken in another order.
+Some differences are not faults: the rounding error of a result that is zero apart from rounding,
+which the result itself does not reveal, and a different order of equal values.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from .reruns import Reruns, Run
 
 TIES = (
-    "equal values are in another order than the module's, and any order is right: the outputs "
-    "agree if the module picks the same ones"
+    "equal values are in another order than in the module's output, and any order is correct: the "
+    "outputs agree if the module picks the same ones"
 )
 ROUNDING = (
-    "it differs by more than its size suggests, but by no more than the module's own output does "
-    "if its operators round differently"
+    "the output differs by more than its magnitude suggests, but by no more than the module's own "
+    "output does if its operators round differently"
 )
 
 
@@ -33,27 +33,27 @@ class Outputs:
     """Compares the outputs of a model for one input set."""
 
     names: Sequence[str]
-    """The names of the outputs, in order."""
+    """The names of the model's outputs, in order."""
     got: Mapping[str, Value]
     atol: float | None = None
     rtol: float | None = None
     types: Collection[str] = field(default_factory=tuple)
-    """The float types from which they were computed."""
+    """The float types from which the outputs were computed."""
 
     def judged(
         self, reference: Reference, given: Given, what: str, wanted: Mapping[str, Value]
     ) -> list[Comparison]:
-        """Compare outputs; differences from those of a module are checked a second time.
+        """Compare the outputs; check differences from a module's outputs a second time.
 
-        The module then runs again, with its state restored: with ties broken as ONNX prescribes, or
-        as the model broke them where it returns the places, and with operators that round
-        differently. Comparisons that agree because of this have a note.
+        For the second check, the module runs again with its state restored: with ties broken as
+        ONNX prescribes, or as the model broke them if it returns the indices, and with operators
+        that round differently. Comparisons that agree because of these runs have a note.
 
         Args:
             reference: the source of the expected outputs.
             given: the inputs.
-            what: the name of the set.
-            wanted: the outputs that are expected, by the reference's names.
+            what: the name of the input set.
+            wanted: the expected outputs, by the reference's names.
         """
         if isinstance(reference, ModuleReference):
             self.got = reference.comparable(given, self.got)
@@ -102,7 +102,7 @@ class Outputs:
         yield from filter(None, (reruns.run(each) for each in tried if each))
 
     def _pairs(self, run: Run) -> list[tuple[str, str]]:
-        """Return the names of outputs that exist on both sides."""
+        """Return the names, on each side, of the outputs that both sides have."""
         return [(one, other) for _, one, other in paired(self.names, run.outputs) if one and other]
 
     def _differences(self, run: Run, found: list[Comparison]) -> dict[str, float | None]:
@@ -116,7 +116,7 @@ class Outputs:
         wanted: Mapping[str, Value],
         rounding: Mapping[str, Array] | None = None,
     ) -> list[Comparison]:
-        """Compare all outputs; `rounding` is the error allowed in those of the reference."""
+        """Compare all outputs; `rounding` is the error allowed in each output of the reference."""
         if isinstance(reference, ModuleReference):
             wanted = as_given(self.names, self.got, wanted, reference.numbers)
         return [
@@ -132,7 +132,7 @@ class Outputs:
 
 
 def _noted(last: list[Comparison], *before: tuple[list[Comparison], str]) -> list[Comparison]:
-    """Return the last comparisons, noting why those that were wrong before agree now."""
+    """Return the last comparisons, with a note on each that disagreed in an earlier comparison."""
     for found, reason in before:
         for each, old in zip(last, found, strict=True):
             if old.is_wrong and not each.note:

@@ -1,4 +1,4 @@
-"""Recorded inputs and outputs: the test_data_set_N folders of ONNX, and .npz files."""
+"""Reads and writes recorded inputs and outputs: ONNX's test_data_set_N folders, and .npz files."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def _is_set(path: Path) -> bool:
 
 
 def is_recorded(path: Path) -> bool:
-    """Return whether a path is an .npz file, an input set, or a folder of sets."""
+    """Return whether a path is an .npz file, an input set, or a folder of input sets."""
     if path.suffix == ".npz":
         return path.is_file()
     return path.is_dir() and (_is_set(path) or any(map(_is_set, path.glob(f"{_SET}*"))))
 
 
 def recorded_sets(path: Path) -> list[Path]:
-    """Return the sets of a path, in the order of their numbers."""
+    """Return the input sets at a path, in the order of their numbers."""
     if not path.exists():
         raise NotFoundError(f"{path}: not found")
     if path.suffix == ".npz" or _is_set(path):
@@ -44,8 +44,8 @@ def recorded_sets(path: Path) -> list[Path]:
     found = sorted(filter(_is_set, path.glob(f"{_SET}*")), key=_number)
     if not found:
         raise NotFoundError(
-            f"{path}: no recorded inputs; a folder has {_SET}0/input_0.pb, or give an .npz file, "
-            "which numpy.savez('inputs.npz', x=array) writes, by the names of the model's inputs"
+            f"{path}: no recorded inputs; give a folder with {_SET}0/input_0.pb, or an .npz file "
+            "with the names of the model's inputs, as numpy.savez('inputs.npz', x=array) writes it"
         )
     return found
 
@@ -53,11 +53,11 @@ def recorded_sets(path: Path) -> list[Path]:
 def read_set(
     path: Path, inputs: Sequence[Form], outputs: Sequence[Form]
 ) -> tuple[dict[str, Value], dict[str, Value]]:
-    """Read the inputs and outputs of a set, by the model's names.
+    """Read the inputs and outputs of a recorded set, by the model's names.
 
     Args:
-        path: a folder of .pb files, whose numbers are positions in the lists, or an .npz file,
-            whose names are the model's.
+        path: a folder of .pb files, which are numbered by the position of the input or output, or
+            an .npz file, which uses the model's names.
         inputs: the model's inputs.
         outputs: the model's outputs.
     """
@@ -120,11 +120,11 @@ def _read_pb(path: Path, form: Form) -> Value:
     except OSError as error:
         raise ReadWriteError(f"{path}: cannot be read: {error.strerror}") from error
     except (DecodeError, ValueError, TypeError, KeyError) as error:
-        raise FormatError(f"{path}: not a valid {form.type} of ONNX: {error}") from error
+        raise FormatError(f"{path}: not a valid ONNX {form.type}: {error}") from error
 
 
 def check_free(folder: Path, overwrite: bool) -> None:
-    """Raise an error if a folder already has recorded sets, which a dump would mix with its own."""
+    """Raise an error if a folder has recorded sets already, which would be mixed with new ones."""
     if folder.exists() and not folder.is_dir():
         raise ExistsError(f"{folder}: is a file; the dump needs a folder")
     taken = sorted(each.name for each in folder.glob(f"**/{_SET}*")) if folder.is_dir() else []
@@ -139,9 +139,9 @@ def write_set(
     got: Mapping[str, Value],
     want: Mapping[str, Value],
 ) -> Path:
-    """Write a set in the format of ONNX's tests.
+    """Write an input set and its outputs in the format of ONNX's tests.
 
-    The outputs of the model are written beside it as actual_N.pb.
+    The expected outputs are written as output_N.pb, the model's outputs as actual_N.pb.
     """
     place = folder / f"{_SET}{number}"
     try:
@@ -171,9 +171,7 @@ def _write_pb(path: Path, name: str, value: Value) -> None:
     try:
         data = message.SerializeToString()
     except Exception as error:
-        raise FormatError(
-            f"{path}: {name} cannot be written as a tensor of ONNX: {error}"
-        ) from error
+        raise FormatError(f"{path}: {name} cannot be written as an ONNX tensor: {error}") from error
     staged = path.with_name(f".{path.name}.part")
     staged.write_bytes(data)
     os.replace(staged, path)

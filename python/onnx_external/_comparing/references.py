@@ -1,4 +1,4 @@
-"""References to compare a model with: recorded outputs, another model, a torch module."""
+"""Sources of expected outputs: recorded outputs, another model, or a torch module."""
 
 from __future__ import annotations
 
@@ -25,56 +25,56 @@ class Reference(Protocol):
     name: str
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
-        """Return the outputs by the reference's own names."""
+        """Return the outputs by the names that the reference gives them."""
 
     def draws(self) -> list[str]:
         """Return the operators of the reference that draw random numbers, as far as known."""
 
 
 class RecordedReference:
-    """The outputs that were recorded with the inputs."""
+    """A reference that returns the outputs recorded with the inputs."""
 
     name = "recorded outputs"
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
-        """Return the recorded outputs of the set."""
+        """Return the recorded outputs of the input set."""
         if not given.expected:
             raise InvalidArgumentError(
-                f"{what}: it has inputs and no outputs, so that there is nothing to compare with; "
+                f"{what}: has inputs but no outputs, so there is nothing to compare with; "
                 "give against="
             )
         return given.expected
 
     def draws(self) -> list[str]:
-        """Return nothing, because recorded outputs are fixed."""
+        """Return an empty list, because recorded outputs are fixed."""
         return []
 
 
 class OnnxReference:
-    """Another model on ONNX Runtime."""
+    """A reference that runs another model on ONNX Runtime."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.name = session.name
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
-        """Run the other model."""
+        """Run the other model, and return its outputs."""
         return self.session.run(self.session.feed(given.feed, what), what)
 
     def draws(self) -> list[str]:
-        """Return its nodes that draw random numbers."""
+        """Return the nodes of the other model that draw random numbers."""
         return drawing_nodes(self.session.source)
 
 
 def paired(
     names: Sequence[str], expected: Mapping[str, Value]
 ) -> list[tuple[str, str | None, str | None]]:
-    """Return the pairs of outputs to compare: a title, the model's name, the reference's name.
+    """Return the outputs to compare, as tuples of title, model's name and reference's name.
 
-    The pairing is by name if any name is on both sides, otherwise by position.
+    If any name occurs on both sides, outputs are paired by name, otherwise by position.
 
     Raises:
-        MismatchError: they have no name in common, and not as many outputs.
+        MismatchError: the two sides have no name in common, and different numbers of outputs.
     """
     plain = {name: name if name in expected else name.removeprefix("output.") for name in names}
     if any(other in expected for other in plain.values()):
@@ -85,8 +85,8 @@ def paired(
         return [*pairs, *((name, None, name) for name in rest)]
     if len(names) != len(expected):
         raise MismatchError(
-            f"the outputs cannot be paired: the model gives {', '.join(names) or 'none'}, the "
-            f"reference {', '.join(expected) or 'none'}"
+            f"the outputs cannot be paired: the model returns {', '.join(names) or 'none'}, the "
+            f"reference returns {', '.join(expected) or 'none'}"
         )
     return [(name, name, other) for name, other in zip(names, expected, strict=True)]
 
@@ -94,7 +94,7 @@ def paired(
 def pairs_of(
     names: Sequence[str], got: Mapping[str, Value], expected: Mapping[str, Value]
 ) -> Iterator[tuple[str, Value, Value]]:
-    """Yield the arrays of a model's outputs with their names and the expected arrays."""
+    """Yield each output's name, the model's array and the expected array."""
     for title, one, other in paired(names, expected):
         yield from flattened(title, got.get(one or ""), expected.get(other or ""))
 
@@ -105,16 +105,16 @@ def as_given(
     wanted: Mapping[str, Any],
     numbers: Collection[str],
 ) -> dict[str, Any]:
-    """Return a module's outputs, with its scalars if the graph has an output for each of them.
+    """Return a module's outputs; keep its Python scalars only if the graph has outputs for them.
 
-    A scalar has the type of the graph's output if both are of one kind: the graph computes in
-    float32 what Python computes in float64.
+    A scalar is converted to the type of the graph's output if both are of the same kind: the graph
+    computes in float32 what Python computes in float64.
 
     Args:
         names: the graph's outputs, in order.
         got: the graph's outputs, by name.
         wanted: the module's outputs, by its own names.
-        numbers: the names of those that are numbers of Python.
+        numbers: the names of the outputs that are Python scalars.
     """
     if len(names) != len(wanted):
         return {name: value for name, value in wanted.items() if name not in numbers}
@@ -129,10 +129,10 @@ def as_given(
 def leaves(
     value: Any, path: str = "", objects: bool = True, numbers: bool = False
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the tensors inside a value, with their paths, in the order of torch's pytree.
+    """Yield the tensors inside a value with their paths, in the order of torch's pytree.
 
-    Tensors inside objects, such as caches, are left out if `objects` is false. Python scalars are
-    included if `numbers` is true.
+    If `objects` is false, tensors inside objects such as caches are left out. If `numbers` is
+    true, Python scalars are included.
     """
     import torch
 
@@ -157,24 +157,27 @@ def leaves(
 
 
 def _registered(value: Any) -> dict[str, Any] | None:
-    """Return the attributes of an object whose class oe.register_class() was given; else None."""
+    """Return the attributes of an object whose class was registered by oe.register_class().
+
+    Return None for all other objects.
+    """
     cls = type(value)
     attributes = registered_attributes().get(f"{cls.__module__}.{cls.__qualname__}")
     return None if attributes is None else {name: getattr(value, name) for name in attributes}
 
 
 def training_mode_of(module: Any, name: str) -> str:
-    """Return the note on a module in training mode; empty for any other."""
+    """Return a note if a module is in training mode; otherwise an empty string."""
     if not any(each.training for each in module.modules()):
         return ""
     return (
-        f"{name} is in training mode, in which dropout and normalizations compute something other "
-        "than the exported model; call its eval()"
+        f"{name} is in training mode, in which dropout and normalizations do not compute what the "
+        "exported model computes; call its eval()"
     )
 
 
 def named_arguments(method: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """Return the arguments of a call by name, or by place if they have no name."""
+    """Return the arguments of a call by name, or by position if they have no names."""
     try:
         bound = inspect.signature(method).bind(*args, **kwargs)
     except (TypeError, ValueError):
@@ -191,16 +194,16 @@ def _by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
 
 
 class ModuleReference:
-    """A torch module, or a program that torch.export made of one."""
+    """A reference that runs a torch module, or a program that torch.export made of a module."""
 
     def __init__(self, module: Any, name: str = "", any_mode: bool = False) -> None:
-        """Raise an error for a module in training mode, unless any mode is allowed."""
+        """Create the reference; a module in training mode is an error unless `any_mode` is true."""
         import torch
 
         self._mode: Any = contextlib.nullcontext()
         self._change: Callable[[Any], Any] | None = None
         self.numbers: set[str] = set()
-        """The names of its results that are Python scalars; in a graph, some are outputs."""
+        """The names of results that are Python scalars; a graph may have outputs for some."""
         self.program = module if isinstance(module, torch.export.ExportedProgram) else None
         self.module = module.module() if self.program is not None else module
         self.name = name or (
@@ -211,7 +214,7 @@ class ModuleReference:
                 raise InvalidArgumentError(fault)
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
-        """Call the module on copies of its arguments, which it may change."""
+        """Call the module on copies of its arguments, because it may change them."""
         import torch
 
         call = given.call if given.call is not None else self._call(given.feed, what)
@@ -225,13 +228,13 @@ class ModuleReference:
             raise
         except Exception as error:
             raise RunError(
-                f"{what}: {self.name} cannot run it: {type(error).__name__}: {first_line(error)}"
+                f"{what}: {self.name} fails on it: {type(error).__name__}: {first_line(error)}"
             ) from error
         return {name: from_torch(tensor) for name, tensor in self.named(result)}
 
     @contextlib.contextmanager
     def within(self, mode: Any, change: Callable[[Any], Any] | None) -> Iterator[None]:
-        """Let outputs() run the module inside a mode of torch, on inputs that are changed."""
+        """Make outputs() run the module inside a torch mode, on inputs changed by `change`."""
         before = self._mode, self._change
         self._mode, self._change = mode, change
         try:
@@ -240,17 +243,17 @@ class ModuleReference:
             self._mode, self._change = before
 
     def comparable(self, given: Given, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Return the model's outputs that correspond to the module's: all of them."""
+        """Return the model's outputs that correspond to outputs of the module: here all of them."""
         return dict(values)
 
     def draws(self) -> list[str]:
-        """Return the random operators of a program; for a module they are not known."""
+        """Return the random operators of a program; empty for a module, which is not searched."""
         return [] if self.program is None else drawing_of_program(self.program)
 
     def named(self, result: Any) -> Iterator[tuple[str, Any]]:
-        """Yield the tensors of a result with the names by which outputs are paired.
+        """Yield the tensors in a result with the names by which outputs are paired.
 
-        Its numbers are tensors of the types of Python.
+        Python scalars become tensors of the corresponding types.
         """
         import torch
 
@@ -262,22 +265,22 @@ class ModuleReference:
             yield name, value
 
     def feed(self, call: tuple[Any, Any], names: Sequence[str]) -> dict[str, Array]:
-        """Return the model's inputs for the module's arguments: by name, else by place."""
+        """Return the model's inputs for a call of the module, paired by name or else by place."""
         found = dict(self._arguments(*call))
         plain = {name: name.removeprefix("input.") for name in names}
         if not all(path in found for path in plain.values()):
             if len(found) != len(names):
                 raise MismatchError(
                     f"the inputs cannot be paired: the model takes {', '.join(names) or 'none'}, "
-                    f"{self.name} is called with {', '.join(found) or 'none'}"
+                    f"but {self.name} is called with {', '.join(found) or 'none'}"
                 )
             plain = dict(zip(names, found, strict=True))
         return {name: from_torch(found[path]) for name, path in plain.items()}
 
     def lacking(self, call: tuple[Any, Any], names: Sequence[str]) -> list[str]:
-        """Return the tensors that the module is called with by name and the model does not take.
+        """Return the named tensor arguments of the module that are not inputs of the model.
 
-        Nothing is returned if the model's inputs are paired by position.
+        If the model's inputs are paired by position, the list is empty.
         """
         plain = {name.removeprefix("input.") for name in names}
         found = dict(self._arguments(*call))
@@ -289,15 +292,15 @@ class ModuleReference:
         try:
             bound = inspect.signature(self.module.forward).bind(*args, **kwargs)
         except TypeError as error:
-            raise MismatchError(f"{self.name} is not called like this: {error}") from error
+            raise MismatchError(f"{self.name} cannot be called like this: {error}") from error
         return leaves(_by_name(bound))
 
     def example(self) -> Any:
-        """Return the arguments that the program was exported with, if known."""
+        """Return the arguments with which the program was exported, if known."""
         return self.program.example_inputs if self.program is not None else None
 
     def _call(self, feed: Mapping[str, Value], what: str) -> tuple[Any, Any]:
-        """Return the arguments of the module, made of the model's inputs."""
+        """Return the module's arguments, made from the values of the model's inputs."""
         tensors = [self._tensor(name, value, what) for name, value in feed.items()]
         if self.program is not None:
             return self._program_call(tensors, what)
@@ -314,7 +317,7 @@ class ModuleReference:
         if len(required) != len(tensors) and not several:
             raise MismatchError(
                 f"{what}: {self.name} takes {', '.join(taken)}, which the model's inputs "
-                f"{', '.join(feed)} do not determine; give inputs= as the module takes them"
+                f"{', '.join(feed)} do not determine; give inputs= in the form that it takes"
             )
         return tuple(tensors), {}
 
@@ -328,7 +331,7 @@ class ModuleReference:
         places = [i for i, each in enumerate(flat) if isinstance(each, torch.Tensor)]
         if len(places) != len(tensors) or len(flat) != spec.num_leaves:
             raise MismatchError(
-                f"{what}: the exported program takes {len(places)} tensors, the model "
+                f"{what}: the exported program takes {len(places)} tensors, but the model takes "
                 f"{len(tensors)}"
             )
         for place, tensor in zip(places, tensors, strict=True):
@@ -337,7 +340,7 @@ class ModuleReference:
         return args, kwargs
 
     def _tensor(self, name: str, value: Value, what: str) -> Any:
-        """Return a tensor on the module's device, in the module's float type if it is a float."""
+        """Return a tensor on the module's device; floats get the module's float type."""
         if not isinstance(value, np.ndarray):
             raise MismatchError(
                 f"{what}: input {name} is a sequence, which is not supported for {self.name}"

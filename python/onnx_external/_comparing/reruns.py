@@ -1,7 +1,7 @@
-"""Reruns of a module with different rounding, or with different choices among equal values.
+"""Runs a module again with different rounding, or with different choices among equal values.
 
-A module's result is not the only right answer: its operators round, and `topk`, `sort` or `argmax`
-take any of several equal values. A mode of torch's dispatcher sees each operator that a run calls,
+A module's result is not the only correct one: its operators round, and `topk`, `sort` or `argmax`
+pick any of several equal values. A mode of torch's dispatcher records each operator call of a run,
 so that another run can replace results.
 """
 
@@ -22,26 +22,27 @@ from .references import ModuleReference
 from .values import Array, Value, is_float
 
 _STEPS = frozenset({"floor", "ceil", "round", "trunc", "sign", "sgn", "frac", "floor_divide"})
-"""Operators with discontinuous results; a shaken run reuses those of the run before."""
+"""Operators with discontinuous results; a run with perturbed rounding reuses the results of the
+first run."""
 _PICKING = {
     "topk": 0, "sort": 0, "argmax": 0, "argmin": 0, "max": 0, "min": 0, "kthvalue": 0, "median": 0,
     "nanmedian": 0, "mode": 0, "cummax": 0, "cummin": 0, "max_pool2d_with_indices": 2,
     "max_pool3d_with_indices": 3, "adaptive_max_pool2d": 2, "adaptive_max_pool3d": 3,
 }  # fmt: skip
-"""Operators that return the places of values, and the number of last dimensions over which these
-are counted; 0: the dimension that they are given."""
+"""Operators that return the indices of values, and the number of last dimensions over which the
+indices count; 0 means the dimension `dim` of the call."""
 _DRAWS = 8
-"""The number of runs that determine the effect of rounding."""
+"""The number of runs with perturbed rounding that measure its effect."""
 _MARGIN = 16.0
-"""The factor by which another way to compute the same result may be off further."""
+"""The factor by which a different computation may exceed the measured effect of rounding."""
 _MARGIN_OF_HALVES = 4.0
-"""The margin for half types, whose operators round once."""
+"""The margin for half types, whose operators round only once."""
 _HOPELESS = 1000.0
-"""A difference larger by this factor than that of a perturbed run is not rounding."""
+"""A difference that exceeds that of a perturbed run by this factor cannot be rounding."""
 
 
 class DivergedError(Exception):
-    """A run called other operators than the run before it."""
+    """A rerun called other operators than the first run."""
 
 
 @dataclass
@@ -51,18 +52,18 @@ class Pick:
     number: int
     name: str
     values: torch.Tensor
-    """The values from which it picked."""
+    """The values from which the operator picked."""
     dim: int | None
-    """The dimension in which it picked; None for all."""
+    """The dimension along which the operator picked; None for all dimensions."""
     keeps: bool
-    """True if the places keep the dimension."""
+    """True if the result keeps the dimension."""
     falls: bool
-    """The largest values are first."""
+    """True if the largest values come first."""
     together: int
     places: torch.Tensor
 
     def picked(self, places: torch.Tensor) -> torch.Tensor | None:
-        """Return the values at the given places; None if there are no values."""
+        """Return the values at the given indices; None if an index is out of range."""
         values, dim = self.values, self.dim
         if self.together:
             values = values.flatten(-self.together)
@@ -77,7 +78,7 @@ class Pick:
         return values.gather(dim, found)
 
     def repeats(self, places: torch.Tensor) -> bool:
-        """Return whether a place occurs twice in a sequence in which each may occur once."""
+        """Return whether an index occurs twice although each may occur only once."""
         if self.name not in ("topk", "sort") or self.dim is None or not places.dim():
             return False
         ordered = places.sort(self.dim).values
@@ -85,14 +86,17 @@ class Pick:
 
     @property
     def has_ties(self) -> bool:
-        """True if there are equal values among those it picked from."""
+        """True if there are equal values among those from which the operator picked."""
         if self.dim is None or not self.values.dim():
             return False
         ordered = self.values.sort(self.dim).values
         return bool((ordered.diff(dim=self.dim) == 0).any())
 
     def stable(self) -> torch.Tensor | None:
-        """Return the places that ONNX prescribes, the first of equal values; None if any may be."""
+        """Return the indices that ONNX prescribes, the first of equal values.
+
+        Return None if ONNX prescribes none.
+        """
         if self.name not in ("topk", "sort") or self.dim is None or not self.values.dim():
             return None
         size = self.places.shape[self.dim]
@@ -114,7 +118,7 @@ def _is_number(value: Any) -> bool:
 
 
 class Run(TorchDispatchMode):  # type: ignore[misc]
-    """Records the operators that are called, and their decisions."""
+    """Records the operators that a run calls, and their decisions."""
 
     def __init__(self, choices: Mapping[int, torch.Tensor]) -> None:
         super().__init__()
@@ -122,11 +126,11 @@ class Run(TorchDispatchMode):  # type: ignore[misc]
         self.outputs: dict[str, Value] = {}
         self.calls: list[Any] = []
         self.decided: dict[int, list[Any]] = {}
-        """The results of each call, with None for numbers that are subject to rounding."""
+        """The results of each call, with None for tensors that are subject to rounding."""
         self.picks: list[Pick] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call an operator."""
+        """Call an operator, and record it."""
         result = func(*args, **(kwargs or {}))
         number, name = len(self.calls), func._schema.name.partition("::")[2]
         self.calls.append(func)
@@ -144,7 +148,7 @@ class Run(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def _chosen(self, pick: Pick, result: Any, flat: list[Any]) -> tuple[Any, list[Any]]:
-        """Return the result of a call, changed to the places that were chosen for it."""
+        """Return the result of a call, changed to the indices that were chosen for it."""
         places = self._choices.get(pick.number)
         if places is None:
             return result, flat
@@ -154,7 +158,7 @@ class Run(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _with_places(pick: Pick, flat: list[Any], places: torch.Tensor) -> list[Any]:
-    """Return an operator's results with these places, and the values there if it returns values."""
+    """Return an operator's results for these indices, including the values if it returns values."""
     if len(flat) == 1:
         return [places]
     picked = pick.picked(places)
@@ -185,7 +189,7 @@ def _copied(value: Any) -> Any:
 
 
 class _Shaken(TorchDispatchMode):  # type: ignore[misc]
-    """Perturbs the rounding of each operator; decisions of the run before are kept."""
+    """Perturbs the rounding of each operator, but keeps the decisions of the first run."""
 
     def __init__(self, before: Run, seed: int) -> None:
         super().__init__()
@@ -194,7 +198,7 @@ class _Shaken(TorchDispatchMode):  # type: ignore[misc]
         self._random = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call an operator."""
+        """Call an operator, and perturb its result."""
         number, calls = self._number, self._before.calls
         self._number += 1
         if number >= len(calls) or calls[number] is not func:
@@ -230,11 +234,11 @@ class _Shaken(TorchDispatchMode):  # type: ignore[misc]
         return self.shaken(value) if isinstance(value, torch.Tensor) else value
 
     def inputs(self, call: Any) -> Any:
-        """Return the arguments of the module with slightly perturbed numbers."""
+        """Return the arguments of the module with slightly perturbed values."""
         return torch.utils._pytree.tree_map_only(torch.Tensor, self.shaken, call)
 
     def shaken(self, value: torch.Tensor) -> torch.Tensor:
-        """Return a tensor whose elements are unchanged, or the next number up or down."""
+        """Return a tensor in which each element is unchanged, or about one rounding step away."""
         if not value.is_floating_point() or value.layout != torch.strided:
             return value
         steps = torch.randint(-1, 2, value.shape, generator=self._random, dtype=torch.int8)
@@ -244,17 +248,17 @@ class _Shaken(TorchDispatchMode):  # type: ignore[misc]
 
 @dataclass
 class Reruns:
-    """Runs a module again on the same inputs, and undoes its changes to itself."""
+    """Runs a module again on the same inputs, and undoes its changes to its own state."""
 
     reference: ModuleReference
     given: Given
     what: str
 
     def run(self, choices: Mapping[int, torch.Tensor] | None = None) -> Run | None:
-        """Run the module; None if it cannot be run this way.
+        """Run the module, and return the recorded run; None if the module cannot be run this way.
 
         Args:
-            choices: by call, the places that operators pick.
+            choices: by number of the call, the indices that the operator has to pick.
         """
         run = Run(choices or {})
         found = self._outputs(run, None)
@@ -278,11 +282,12 @@ class Reruns:
         """Return how much different rounding changes the elements of each output.
 
         Args:
-            before: a run whose decisions are repeated.
-            differ: by output, the largest difference that is to be explained.
+            before: the run whose decisions are repeated.
+            differ: the largest difference to explain, by output.
 
         Returns:
-            The difference due to rounding, by output; None if unknown, or if it cannot be rounding.
+            The differences due to rounding, by output; None if they are unknown, or if the
+            difference to explain cannot be rounding.
         """
         found: dict[str, Array] = {}
         for seed in range(_DRAWS):
@@ -315,12 +320,12 @@ def _may_be(rounding: Array | None, difference: float | None) -> bool:
 def choices_of(
     run: Run, outputs: Mapping[str, Value], agree: Callable[[Array, Array], bool]
 ) -> dict[int, torch.Tensor]:
-    """Return the places that another model picked among equal values.
+    """Return the indices that another model picked among equal values.
 
     Args:
         run: a run of the module.
         outputs: the other model's outputs, by the names of the run's outputs.
-        agree: a function that returns whether values are equal.
+        agree: a function that returns whether values agree.
     """
     return {
         pick.number: places
@@ -351,6 +356,6 @@ def _choices(
 
 
 def stable_choices(run: Run) -> dict[int, torch.Tensor]:
-    """Return the places that ONNX prescribes where a run of torch had equal values."""
+    """Return the indices that ONNX prescribes wherever a run of torch met equal values."""
     found = {each.number: each.stable() for each in run.picks if each.has_ties}
     return {number: places for number, places in found.items() if places is not None}

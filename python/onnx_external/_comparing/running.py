@@ -1,4 +1,4 @@
-"""Execution of a model on ONNX Runtime."""
+"""Runs models on ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from .values import (
 
 @dataclass(frozen=True)
 class Form:
-    """An input or output as the model states it."""
+    """The name, type and shape of an input or output, as the model declares them."""
 
     name: str
     type: str
-    """The type in ONNX Runtime's spelling, e.g. "tensor(float)"."""
+    """The type in ONNX Runtime's spelling, such as "tensor(float)"."""
     shape: tuple[int | str | None, ...]
-    """Sizes, names of dynamic sizes, and None where there is neither."""
+    """For each dimension, its size, the name of its dynamic size, or None if it has neither."""
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an exception's text."""
+    """Return the first line of an exception's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
@@ -60,7 +60,7 @@ def _runtime() -> Any:
 
 
 def provider_names(given: str | Sequence[Any] | None) -> list[Any]:
-    """Return providers as ONNX Runtime takes them; short names such as "cuda" are completed."""
+    """Return providers in the form that ONNX Runtime takes; complete short names such as "cuda"."""
     known = _runtime().get_available_providers()
     found = []
     asked = ["CPUExecutionProvider"] if given is None else given
@@ -90,14 +90,14 @@ def _forms(given: Iterable[Any]) -> list[Form]:
 
 
 def _unloadable(name: str, model: str | bytes, error: Exception) -> RunError:
-    """Return the error for a model that does not load, with the cause where it is known."""
+    """Return the error for a model that does not load, with the cause if it is known."""
     cause, kind = "ONNX Runtime cannot load the model: ", ""
     if type(error).__name__ == "NotImplemented":
         kind = NO_KERNEL[isinstance(model, str) and _has_bfloat16(model)]
     if kind == NO_KERNEL[1]:
         cause = (
-            "the model computes in bfloat16, as its weights are, for which ONNX Runtime lacks "
-            'operators here: export it with dtype="float32" (onnx-external export MODEL -o FOLDER '
+            "the model computes in bfloat16, the type of its weights, for which this ONNX Runtime "
+            'lacks operators: export it with dtype="float32" (onnx-external export MODEL -o FOLDER '
             "--dtype float32), which converts the weights. ONNX Runtime cannot load the model: "
         )
     made = RunError(f"{name}: {cause}{first_line(error)}")
@@ -114,17 +114,17 @@ def _has_bfloat16(path: str) -> bool:
 
 
 class Session:
-    """A loaded model, which runs on arrays.
+    """A loaded model that runs on arrays.
 
     Args:
         model: a path, or the bytes of a model.
         providers: as provider_names() returns them.
-        name: its name in errors.
-        folder: the folder with the external data of a model in bytes.
-        lean: leave weights in their mapped files: they are neither copied into another order nor
+        name: the name of the model in errors.
+        folder: the folder with the external data, if the model is given as bytes.
+        lean: leave weights in their mapped files: they are neither copied into another layout nor
             folded, no node is optimized, and nodes run in the order of the file.
-        is_piece: inputs without dimensions take any shape. ONNX Runtime does not distinguish them
-            from inputs of unknown shape, as that of a value inside a model may be.
+        is_piece: the model was cut out of another one, so an input without dimensions accepts any
+            shape: ONNX Runtime does not distinguish scalars from inputs of unknown shape.
     """
 
     def __init__(
@@ -175,22 +175,22 @@ class Session:
 
     @property
     def output_names(self) -> list[str]:
-        """Names of the outputs, in order."""
+        """The names of the outputs, in order."""
         return [form.name for form in self.outputs]
 
     def feed(self, given: Mapping[str, Value], what: str) -> dict[str, Value]:
-        """Return the values of the model's inputs, floats in the model's float types.
+        """Return the values of the model's inputs, with floats converted to the model's types.
 
         Args:
-            given: by name; values that the model does not take are left out.
-            what: the input set, for errors.
+            given: values by name; values that the model does not take are left out.
+            what: the name of the input set, for errors.
         """
         missing = [form.name for form in self.inputs if form.name not in given]
         optional = {form.name for form in self.inputs if form.type.startswith("optional(")}
         if not set(missing) <= optional:
             raise MismatchError(
-                f"{self.name}, {what}: there is no value for {', '.join(missing)}; there are "
-                f"values for {', '.join(given) or 'nothing'}"
+                f"{self.name}, {what}: no value for {', '.join(missing)}; there are values for "
+                f"{', '.join(given) or 'nothing'}"
             )
         return {
             form.name: self._fitted(form, given[form.name], what)
@@ -216,7 +216,7 @@ class Session:
         return np.ascontiguousarray(value).reshape(value.shape)
 
     def misfits(self, given: Mapping[str, Value]) -> list[str]:
-        """Return the inputs whose sizes the model does not accept."""
+        """Return a text for each input whose shape the model does not accept."""
         found = []
         for form in self.inputs:
             value = given.get(form.name)
@@ -226,7 +226,7 @@ class Session:
         return found
 
     def run(self, feed: Mapping[str, Value], what: str) -> dict[str, Value]:
-        """Run the model on the result of feed()."""
+        """Run the model on values returned by feed()."""
         try:
             if self._narrow:
                 given = {name: to_ort_value(value) for name, value in feed.items()}
@@ -240,11 +240,11 @@ class Session:
         return dict(zip(self.output_names, results, strict=True))
 
     def metadata(self) -> dict[str, str]:
-        """Return the model's metadata."""
+        """Return the model's custom metadata."""
         return dict(self._session.get_modelmeta().custom_metadata_map)
 
     def buffer(self, shape: Sequence[int], dtype: Any) -> Any:
-        """Return zeros in the memory of the first provider, for run_in_place()."""
+        """Return zeros in the memory of the first provider's device, for run_in_place()."""
         value = _runtime().OrtValue
         if self.providers[0] == "CUDAExecutionProvider":
             return value.ortvalue_from_numpy(np.zeros(shape, dtype), "cuda", 0)
@@ -253,15 +253,15 @@ class Session:
     def run_in_place(
         self, feed: Mapping[str, Any], buffers: Mapping[tuple[str, str], Any], what: str
     ) -> dict[str, Value]:
-        """Run the model on arrays, and on buffers that it reads and writes.
+        """Run the model on arrays, and on buffers that it reads and overwrites.
 
         Args:
             feed: the arrays, by input.
-            buffers: the results of buffer(), by the input and the output that share it.
-            what: the input set, for errors.
+            buffers: the results of buffer(), by the pair of input and output that share it.
+            what: the name of the input set, for errors.
 
         Returns:
-            The other outputs.
+            The outputs that are not in buffers.
         """
         written = {output for _, output in buffers}
         names = [name for name in self.output_names if name not in written]
@@ -283,7 +283,7 @@ class Session:
         return dict(zip(names, results, strict=True))
 
     def seconds(self, feed: Mapping[str, Value], what: str, times: int) -> list[float]:
-        """Run the model several times on one input set, and return the time of each run."""
+        """Run the model several times on one input set, and return the duration of each run."""
         found = []
         for _ in range(times):
             start = time.perf_counter()

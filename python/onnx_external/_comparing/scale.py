@@ -1,10 +1,10 @@
-"""Scale of the ordinary elements of an array, without those of a mask or a few giants.
+"""Determines the scale of an array's ordinary elements, ignoring masked and giant elements.
 
-A root mean square is not robust: a single element of 1e9 makes it so large that all others are
-within any tolerance that grows with it. Here elements are counted by size, and the scale is the
-size that three quarters of the ordinary ones do not exceed. Larger elements do not change it;
-zeros, values filled in by a mask, and giants that stand apart are not ordinary. It takes one pass,
-and memory for the counts.
+A root mean square is not robust: a single element of 1e9 makes it so large that all other elements
+are within any tolerance proportional to it. Here elements are counted by magnitude, and the scale
+is the 75th percentile of the magnitudes of the ordinary elements, so a few larger elements do not
+change it. Zeros, values filled in by a mask, and giants far above the other elements are not
+ordinary. The computation takes one pass, and memory for the counts.
 """
 
 from __future__ import annotations
@@ -17,54 +17,54 @@ import numpy as np
 from .values import Array
 
 _OCTAVE = 64
-"""The number of bins per power of two: as many as 6 bits of a mantissa distinguish."""
+"""The number of bins per power of two: one for each value of 6 mantissa bits."""
 _SHIFT = 46
-"""The dropped bits of a float64; its exponent and 6 bits of its mantissa remain."""
+"""The number of low bits of a float64 to drop; the exponent and 6 bits of the mantissa remain."""
 _GAP = 4 * _OCTAVE
-"""Elements that stand apart are at least 16 times as large as the others."""
+"""The gap, in bins, below repeated extreme values, which are at least 16 times the other values."""
 _FAR = 8 * _OCTAVE
-"""Giants are at least 256 times as large as the others, and fewer than these."""
+"""The gap, in bins, below giants: they are at least 256 times the other elements, and fewer."""
 _BAND = _OCTAVE // 8
-"""The bins of one repeated value, or of a logit that is added to it, as far as float types keep
-it."""
+"""The number of bins that one repeated value may span, because logits may have been added to it."""
 _BANDS = 3
-"""The most repeated values in one place: two masks that are added give a third."""
+"""The maximum number of different repeated values: adding two masks gives a third value."""
 _CONCENTRATED = 0.05
-"""The share of elements in two bins that makes a repeated value, even close to the others."""
+"""The fraction of elements in two adjacent bins that counts as a repeated value without a gap."""
 _SHARE = 0.75
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The result of counting."""
+    """The scale of an array, and the counts behind it."""
 
     size: float
-    """A size that three quarters of the ordinary elements do not exceed; 0 if they are all zero."""
+    """The magnitude that 75 % of the ordinary elements do not exceed; 0 if all are zero."""
     ordinary: int
-    """The number of elements that are not zero."""
+    """The number of ordinary elements."""
     fill: float
-    """The size from which elements count as filled in by a mask; infinite if there are none."""
+    """The magnitude from which elements count as filled in by a mask; infinite if none do."""
 
     @property
     def careful(self) -> float:
-        """The size, increased if there are few elements, which may all be small by chance.
+        """The scale, increased if there are few elements, which may all be small by chance.
 
-        One element says little about how large it could have been, so it counts ten times.
+        A single element says little about how large it could have been, so its scale is multiplied
+        by ten.
         """
         return self.size * 10 ** (1 / self.ordinary) if self.ordinary else 0.0
 
 
 class Sizes:
-    """A histogram of elements by their size."""
+    """A histogram of elements by magnitude."""
 
     def __init__(self) -> None:
         self._low = self._zeros = 0
         self._counts = np.empty(0, np.int64)
-        """The counts of the bins, from the lowest one on."""
+        """The counts of the bins, beginning with the lowest bin."""
         self._sums = np.empty(0, np.float64)
 
     def add(self, sizes: Array) -> None:
-        """Count absolute values, of type float64, without NaN and infinity."""
+        """Count magnitudes, given as float64; infinity and NaN are ignored."""
         bins = sizes.view(np.int64) >> _SHIFT
         taken = (sizes > 0) & (sizes < math.inf)
         self._zeros += int(np.count_nonzero(sizes == 0))
@@ -79,7 +79,7 @@ class Sizes:
             self._sums[place] += np.bincount(bins - low, sizes)
 
     def _widen(self, start: int, end: int) -> None:
-        """Extend the histogram to the bins from start to end."""
+        """Extend the histogram so that it covers the bins from start to end."""
         if self._counts.size:
             start, end = min(start, self._low), max(end, self._low + self._counts.size)
         if end - start > self._counts.size:
@@ -90,7 +90,7 @@ class Sizes:
             self._low, self._counts, self._sums = start, counts, sums
 
     def scale(self) -> Scale:
-        """Return the scale of the elements."""
+        """Return the scale of the counted elements."""
         bins = np.flatnonzero(self._counts)
         counts = self._counts[bins]
         end = self._without_repeated(bins, counts)
@@ -104,7 +104,7 @@ class Sizes:
         return Scale(size if math.isfinite(size) else 1.0, int(reached[-1]), fill)
 
     def _without_repeated(self, bins: Array, counts: Array) -> int:
-        """Return how many bins are left after removing repeated extremes from the end."""
+        """Return the number of bins that remain without repeated extreme values at the end."""
         end, left = bins.size, _BANDS
         while end and left > 0:
             start, bands = self._extreme(bins[:end], counts[:end])
@@ -115,7 +115,7 @@ class Sizes:
 
     @staticmethod
     def _without_giants(bins: Array, counts: Array) -> int:
-        """Return how many bins are left after removing the few elements far above the others."""
+        """Return the number of bins that remain without the few elements far above the others."""
         end = bins.size
         for gap in np.flatnonzero(np.diff(bins) >= _FAR)[::-1]:
             if 2 * counts[gap + 1 : end].sum() < counts[:end].sum():
@@ -124,9 +124,9 @@ class Sizes:
 
     @staticmethod
     def _extreme(bins: Array, counts: Array) -> tuple[int, int]:
-        """Return where repeated values at the end start, and their number of bands.
+        """Return the index of the first repeated extreme value, and the number of such values.
 
-        Without any, the start is the end and the number is 0.
+        If there are none, the index is the number of bins, and the number is 0.
         """
         steps = np.diff(bins)
         gaps = np.flatnonzero(steps >= _GAP)
@@ -149,5 +149,5 @@ class Sizes:
 
 
 def _lower_edge(number: int) -> float:
-    """Return the smallest size in a bin."""
+    """Return the smallest magnitude in a bin."""
     return float(np.array([number << _SHIFT], np.int64).view(np.float64)[0])

@@ -1,4 +1,4 @@
-"""Detection of modules that keep state from one call to the next."""
+"""Detects modules that keep state from one call to the next."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from .values import Value
 def first_call(
     reference: ModuleReference, given: Given, what: str, known: Collection[str] = ()
 ) -> tuple[dict[str, Value], list[str]]:
-    """Return the module's result, and a note if a second call gives another result.
+    """Return a module's result, with a note if a second call gives another result.
 
-    It is called again, also after a call with other values, if it changes any of its own state, or
-    of what its code names, except the memory of tensors. All changes are undone.
+    If the module changes any of its state, or objects that its code refers to (except the memory of
+    tensors), it is called again, and once more after a call with other values. All changes are
+    undone.
 
     Args:
         reference: the module.
-        given: its inputs.
-        what: the name of the set.
-        known: buffers that are known to be changed by it.
+        given: the inputs.
+        what: the name of the input set.
+        known: buffers that the module is known to change.
     """
     with state_kept(reference.module) as places:
         # Restoring buffers must not change the results.
@@ -48,7 +49,7 @@ def first_call(
                     return first, []
     return first, [
         f"the module returns something else when it is called again, because it keeps "
-        f"{', '.join(kept)}; the graph computes every call like the first one"
+        f"{', '.join(kept)} from call to call; the graph computes every call like the first one"
     ]
 
 
@@ -58,12 +59,12 @@ def _agrees(first: dict[str, Value], reference: ModuleReference, given: Given, w
 
 
 def _turned(call: Any) -> Any:
-    """Return the same values in reverse order, which are valid if the originals are."""
+    """Return the call with tensors in reverse order, whose values are as valid as the originals."""
     return pytree.tree_map_only(torch.Tensor, lambda each: each.flip([*range(each.dim())]), call)
 
 
 def _changed(kept: Iterable[Places], known: Collection[str]) -> list[str]:
-    """Return the attributes, items and outer variables of a module whose values have changed."""
+    """Return the module's attributes, items and outer variables whose values have changed."""
     found, seen = [], set()
     for places in kept:
         for number, now in places.changes().items():

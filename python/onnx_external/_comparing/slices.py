@@ -1,8 +1,8 @@
-"""Slices of an array whose elements are much smaller, or much larger, than the others.
+"""Finds slices of an array whose elements are much smaller, or much larger, than the others.
 
-An output may have parts of two scales: boxes in pixels beside scores from 0 to 1. Along each axis
-the elements of every slice are counted by their size, and a slice that is 30 times as small or as
-large as the array is judged by its own size.
+An output may have parts of two scales, such as boxes in pixels next to scores from 0 to 1. Along
+each axis, the elements of every slice are counted by magnitude. A slice that is 30 times as small
+or as large as the array is judged by a scale of its own.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from .scale import Scale
 from .values import Array
 
 _RATIO = 30.0
-"""A slice stands apart if its size is smaller or larger than the array's by this factor."""
+"""A slice gets its own scale if it is smaller or larger than the array by this factor."""
 _ENOUGH = 8
-"""The number of elements from which quartiles show how large a slice is."""
+"""The minimum number of elements for which quartiles describe the magnitude of a slice."""
 _FEW = 4
-"""The number of elements of neighbours, with few each, that stand apart together."""
+"""The minimum number of elements in adjacent small slices that get their own scale together."""
 _SHARE = 0.75
-"""The share of nonzero elements below which a slice was clipped to be small, and not computed
-small."""
+"""The minimum fraction of nonzero elements; a slice with fewer is small because of clipping, as
+after ReLU, and does not get its own scale."""
 _OCTAVES = 48
-"""The number of powers of two to distinguish."""
+"""The number of powers of two that are distinguished."""
 _BELOW = 40
-"""The number of them below the scale of the array."""
+"""The number of these powers of two below the scale of the array."""
 _MOST_COUNTS = 1 << 22
-"""Counts of an axis; one with more slices is not looked at."""
+"""The maximum number of counts for an axis; an axis that needs more is not examined."""
 _MOST_ELEMENTS = 1 << 20
-"""Elements of an array that are counted."""
+"""The approximate number of elements that are counted; larger arrays are sampled."""
 _SHOWN = 3
-"""Parts that a text names."""
+"""The maximum number of parts that a text lists."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Neighbouring slices along an axis."""
+    """Adjacent slices along an axis that share a scale."""
 
     axis: int
     start: int
@@ -46,14 +46,14 @@ class Part:
     scale: float
 
     def text(self, dimensions: int) -> str:
-        """Return it as an array index, e.g. "[:, 4:84, :]", with its scale."""
+        """Return the part as an array index with its scale, such as "[:, 4:84, :]"."""
         places = [":"] * dimensions
         places[self.axis] = f"{self.start}:{self.end}"
         return f"[{', '.join(places)}] by a scale of {self.scale:.2g}"
 
 
 class Slices:
-    """A histogram of an array's element sizes, by slice along each axis."""
+    """A histogram of an array's magnitudes, by slice along each axis."""
 
     def __init__(self, shape: tuple[int, ...], scale: Scale) -> None:
         self._shape, self._fill, self._size = shape, scale.fill, scale.size
@@ -66,7 +66,7 @@ class Slices:
         }
 
     def count(self, array: Array) -> None:
-        """Count the elements of an array; for a large one, a sample from everywhere in it."""
+        """Count the elements of an array; of a large array, count an evenly spaced sample."""
         if not self._counts:
             return
         step = -(-array.size // _MOST_ELEMENTS)
@@ -84,7 +84,7 @@ class Slices:
             counts += np.bincount(keys, minlength=counts.size).reshape(counts.shape)
 
     def scales(self) -> Scales | None:
-        """Return the scales; None if no slice stands apart."""
+        """Return the scales of the slices; None if no slice needs a scale of its own."""
         factors, parts = {}, []
         for axis, counts in self._counts.items():
             found = self._parts(axis, counts)
@@ -97,7 +97,7 @@ class Slices:
         return Scales(self._shape, factors, parts) if parts else None
 
     def _parts(self, axis: int, counts: Array) -> list[Part]:
-        """Return the groups of neighbouring slices of an axis that stand apart."""
+        """Return the groups of adjacent slices along an axis that need a scale of their own."""
         zeros, counts = counts[:, _OCTAVES], counts[:, :_OCTAVES]
         ordinary = counts.sum(axis=1)
         reached = counts.cumsum(axis=1)
@@ -123,12 +123,12 @@ class Slices:
         return found
 
     def _each(self, axis: int) -> int:
-        """Return the number of elements in a slice."""
+        """Return the number of elements in a slice along an axis."""
         return math.prod(self._shape) // self._shape[axis]
 
     @staticmethod
     def _of_run(axis: int, start: int, end: int, upper: Array, several: Array) -> list[Part]:
-        """Return one part, or one for every size if each slice has enough elements for its own."""
+        """Return one part for a run, or one per magnitude if each slice has enough elements."""
         if not several[start:end].all():
             return [Part(axis, start, end, float(upper[start:end].max()))]
         runs = _runs(upper[start:end])
@@ -136,7 +136,7 @@ class Slices:
 
 
 def _runs(values: Array) -> list[tuple[int, int]]:
-    """Return the starts and ends of runs of equal neighbours."""
+    """Return the start and end of each run of equal adjacent values."""
     edges = np.flatnonzero(np.diff(values)) + 1
     ends = [*edges.tolist(), len(values)]
     return list(zip([0, *ends[:-1]], ends, strict=True))
@@ -144,17 +144,17 @@ def _runs(values: Array) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Scales:
-    """For slices that are judged by their own scale, its ratio to the array's."""
+    """The scales of slices that have their own, relative to the scale of the array."""
 
     _shape: tuple[int, ...]
     _factors: dict[int, Array]
-    """The factor of each slice, by axis; 1 if it is judged by the array's scale."""
+    """The factor of each slice, by axis; 1 for a slice that is judged by the array's scale."""
     parts: list[Part]
 
     def block(self, start: int, end: int) -> Array:
         """Return the factors of the elements with flat indices from start to end.
 
-        An element that is small along one axis is small, regardless of the other axes.
+        An element that is in a small slice along one axis is small, regardless of the other axes.
         """
         index, low, high = np.arange(start, end), np.ones(end - start), np.ones(end - start)
         for axis, factor in self._factors.items():
@@ -165,11 +165,11 @@ class Scales:
 
     @property
     def largest(self) -> float:
-        """The factor of the largest slices; at least 1."""
+        """The factor of the slices with the largest scale; at least 1."""
         return max(float(factor.max()) for factor in self._factors.values())
 
     def texts(self) -> list[str]:
-        """Return a report's text on each part."""
+        """Return the text of each part for a report."""
         shown = [each.text(len(self._shape)) for each in self.parts[:_SHOWN]]
         more = len(self.parts) - _SHOWN
         return [*shown, *([f"{more} more"] if more > 0 else [])]

@@ -1,4 +1,4 @@
-"""Tolerances of elements by their type."""
+"""Determines the tolerances for comparing elements, by their type."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from .slices import Scales, Slices
 from .values import Array, kind_of
 
 BLOCK = 1 << 17
-"""The number of elements that are compared at once."""
+"""The number of elements that are compared at a time."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """An element agrees if its difference is at most atol + rtol * |expected|."""
+    """A tolerance: an element agrees if its difference is at most atol + rtol * |expected|."""
 
     atol: float
     rtol: float
     scale: float | None = None
-    """The size that atol is for."""
+    """The scale of the expected elements, to which atol is proportional."""
     fill: float = math.inf
-    """The size from which an expected element counts as filled in by a mask."""
+    """The magnitude from which an expected element counts as filled in by a mask."""
     row: float = 0.0
-    """The allowed difference per unit of the largest element in the row."""
+    """The allowed difference relative to the largest element of the row."""
     most: float = 0.0
-    """The allowed maximum of that where the largest elements of the row are equal on both sides."""
+    """The maximum of that difference if the largest elements of the row are equal on both sides."""
     precision: str | None = None
-    """The float type that it is for."""
+    """The float type that determines the tolerance."""
     scales: Scales | None = None
-    """Slices that have a scale of their own."""
+    """The scales of slices that have their own."""
     rest: float = 0.0
-    """The allowed difference in a slice of small elements, which may be the remainder of large
-    ones, up to `most`."""
+    """The allowed difference in a slice of small elements, which may be remainders of large
+    elements; at most `most`."""
     least_rest: float = 0.0
-    """The least difference that is allowed there."""
+    """The lower bound of the allowed difference in such a slice."""
 
 
 EXACT = Tolerance(0.0, 0.0)
@@ -49,12 +49,12 @@ class _Precision(NamedTuple):
     """The resolution of a float type, and the tolerance for its results."""
 
     atol: float
-    """The tolerance for elements of the size 1."""
+    """The tolerance for elements of magnitude 1."""
     rtol: float
     step: float
-    """The distance from 1 to the next number."""
+    """The distance from 1 to the next larger number of the type."""
     least: float
-    """The smallest number that is not zero."""
+    """The smallest positive number of the type."""
 
 
 _DEFAULTS = {
@@ -68,27 +68,27 @@ _DEFAULTS = {
 _COARSEST = _Precision(0.25, 0.25, 2.0**-2, 2.0**-16)
 """The precision of 8-bit types."""
 _ROUNDINGS = 8
-"""The number of steps of a type by which a result of several operations may be off."""
+"""The number of rounding steps by which a result of several operations may be off."""
 _RESTS = 16
-"""The number of steps of the largest slices of an array by which the small ones may be off."""
+"""The number of rounding steps of the largest slices by which small slices may be off."""
 _LEAST_RESTS = 4
-"""The number of steps of float32, in which single operators on half types compute."""
+"""The same for steps of float32, in which single operators compute on half types."""
 
 
 def default_tolerance(got: Array, want: Array, others: Collection[str] = ()) -> Tolerance:
-    """Return the tolerance of the coarsest type; integers, bools and strings are compared exactly.
+    """Return the tolerance of the coarsest type; for types other than floats, nothing may differ.
 
-    A small element is a sum of larger ones, so `atol` is proportional to the size of the expected
-    elements. That size is robust: values that a mask fills in on both sides, zeros, and few giants
-    do not change it. With a root mean square, a single -1e9 would make everything else agree
-    (scale.py).
+    A small element is a sum of larger values, so `atol` is proportional to the scale of the
+    expected elements. The scale is robust: values that a mask fills in on both sides, zeros, and a
+    few giants do not change it (scale.py). With a root mean square, a single -1e9 would make
+    everything else agree.
 
     A slice that is much smaller or larger than the rest has a scale of its own (slices.py).
 
     Args:
         got: the model's output.
         want: the expected output.
-        others: types of values that the arrays were computed from, if these may be coarser.
+        others: types of the values from which the arrays were computed, which may be coarser.
     """
     if kind_of(want) not in ("float", "complex"):
         return EXACT

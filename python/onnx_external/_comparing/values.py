@@ -1,6 +1,6 @@
-"""Inputs and outputs of a model: arrays, sequences of them, or nothing.
+"""Input and output values of models: arrays, sequences of arrays, or None.
 
-bfloat16 and the types of 8 bits are arrays of ml_dtypes; strings are arrays of objects.
+Arrays of bfloat16 and 8-bit floats use ml_dtypes; arrays of strings are arrays of objects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .._sources.checkpoint import numpy_dtype
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Value: TypeAlias = Any
-"""An array, a list of arrays (a sequence), or None (an optional that has no value)."""
+"""An array, a list of arrays (a sequence), or None (an optional without a value)."""
 
 _WORDS = {
     "float": "float32",
@@ -25,7 +25,7 @@ _WORDS = {
     "float8e5m2": "float8_e5m2",
     "float8e5m2fnuz": "float8_e5m2fnuz",
 }
-"""ONNX Runtime's names of element types, where they differ from numpy's."""
+"""ONNX Runtime's names for element types that numpy names differently."""
 
 _NARROW = {
     "bfloat16": 16,
@@ -34,11 +34,11 @@ _NARROW = {
     "float8_e5m2": 19,
     "float8_e5m2fnuz": 20,
 }
-"""Types whose arrays ONNX Runtime does not take and give itself, and ONNX's numbers for them."""
+"""Types whose arrays ONNX Runtime does not accept and return directly, with ONNX's numbers."""
 
 
 def dtype_of_type(ort_type: str) -> np.dtype[Any]:
-    """Return numpy's type for one of ONNX Runtime's, such as "tensor(float)"."""
+    """Return the numpy type for an ONNX Runtime type such as "tensor(float)"."""
     word = ort_type[ort_type.rfind("(") + 1 :].rstrip(")")
     if word == "string":
         return np.dtype(object)
@@ -49,18 +49,18 @@ def dtype_of_type(ort_type: str) -> np.dtype[Any]:
 
 
 def is_narrow(ort_type: str) -> bool:
-    """Return whether values of the type need from_ort_value() and to_ort_value()."""
+    """Return whether values of a type need from_ort_value() and to_ort_value()."""
     word = ort_type[ort_type.rfind("(") + 1 :].rstrip(")")
     return _WORDS.get(word, word) in _NARROW
 
 
 def type_name(value: Value) -> str:
-    """Return the name of an array's element type, e.g. "bfloat16"."""
+    """Return the name of an array's element type, such as "bfloat16"."""
     return "string" if kind_of(value) == "string" else str(value.dtype)
 
 
 def kind_of(array: Array) -> str:
-    """Return "float", "complex", "integer", "bool" or "string"."""
+    """Return an array's kind: "float", "complex", "integer", "bool" or "string"."""
     letter = array.dtype.kind
     if letter in "OSUT":
         return "string"
@@ -72,11 +72,11 @@ def kind_of(array: Array) -> str:
         return "complex"
     if letter == "f" or str(array.dtype) in _NARROW or "float8" in str(array.dtype):
         return "float"
-    raise FormatError(f"elements of type {array.dtype} are not compared")
+    raise FormatError(f"elements of type {array.dtype} cannot be compared")
 
 
 def is_float(array: Value) -> bool:
-    """Return whether the value is an array of floats."""
+    """Return whether a value is an array of floats."""
     return isinstance(array, np.ndarray) and kind_of(array) == "float"
 
 
@@ -86,12 +86,12 @@ def is_equal(one: Array, other: Array) -> bool:
 
 
 def shape_text(shape: Any) -> str:
-    """Return a shape as text."""
+    """Return a shape as text, with "?" for unknown sizes."""
     return "[" + ", ".join("?" if each is None else str(each) for each in shape) + "]"
 
 
 def to_ort_value(array: Array) -> Any:
-    """Make an OrtValue of an array, whose memory it may share."""
+    """Convert an array to an OrtValue, which may share the array's memory."""
     import onnxruntime
 
     make = onnxruntime.OrtValue
@@ -102,12 +102,12 @@ def to_ort_value(array: Array) -> Any:
 
 
 def from_ort_value(value: Any) -> Value:
-    """Make an array of an OrtValue in CPU memory."""
+    """Convert an OrtValue in CPU memory to an array."""
     if not value.has_value():
         return None
     ort_type = value.data_type()
     if not value.is_tensor():
-        raise FormatError(f"{ort_type} beside outputs of 8 or 16 bits is not supported")
+        raise FormatError(f"{ort_type} together with bfloat16 or 8-bit values is not supported")
     if not is_narrow(ort_type):
         return value.numpy()
     dtype = dtype_of_type(ort_type)
@@ -117,9 +117,10 @@ def from_ort_value(value: Any) -> Value:
 
 
 def from_torch(tensor: Any) -> Array:
-    """Make an array of a torch tensor; bytes are copied only if necessary.
+    """Convert a torch tensor to an array; copy its bytes only if necessary.
 
-    Complex numbers are pairs of floats, as in a graph of torch.onnx: in a last dimension of 2.
+    Complex numbers become pairs of floats in an additional last dimension of size 2, as in graphs
+    exported by torch.onnx.
     """
     import torch
 
@@ -134,16 +135,18 @@ def from_torch(tensor: Any) -> Array:
     try:
         array: Array = plain.numpy()
     except (RuntimeError, TypeError) as error:
-        raise FormatError(f"a tensor of {name} is not compared: {error}") from error
+        raise FormatError(f"tensors of {name} cannot be compared: {error}") from error
     return array
 
 
 def to_torch(array: Array) -> Any:
-    """Make a torch tensor of an array."""
+    """Convert an array to a torch tensor."""
     import torch
 
     if kind_of(array) == "string":
-        raise FormatError("an array has strings or objects, which torch cannot store in a tensor")
+        raise FormatError(
+            "an array contains strings or objects, which torch cannot store in a tensor"
+        )
     if not (array.flags.c_contiguous and array.flags.writeable):
         array = array.copy(order="C")
     name = str(array.dtype)

@@ -1,4 +1,4 @@
-"""Finds the first module of a model with wrong outputs."""
+"""Finds the first module of a model whose outputs are wrong."""
 
 from .diagnosing import diagnose
 from .reports import Diagnosis, ModuleDiagnosis, Status

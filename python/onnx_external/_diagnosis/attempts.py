@@ -1,4 +1,4 @@
-"""Export of a single module, and its run on recorded inputs."""
+"""Exports single modules, and runs the results on recorded inputs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Job:
 
     captured: Captured
     calls: list[tuple[int, StoredCall]]
-    """The calls with their input sets; the first is exported."""
+    """The recorded calls with the numbers of their input sets; the first call is exported."""
     operators: CustomOperators
     with_custom: bool
     folder: Path
@@ -50,7 +50,7 @@ class _Job:
     step: str = "export"
     program: Any = None
     draws: list[str] = field(default_factory=list)
-    """The random operators of the program."""
+    """The operators of the program that draw random numbers."""
 
     @property
     def module(self) -> Any:
@@ -59,7 +59,7 @@ class _Job:
 
 @dataclass
 class Attempts:
-    """Exports modules, each with the same options."""
+    """Exports modules one by one, all with the same options."""
 
     exporter: str
     run: bool
@@ -68,19 +68,19 @@ class Attempts:
     surroundings: Surroundings
     functions: Mapping[Any, ShapeFunction]
     onnx_options: Mapping[str, Any] = field(default_factory=dict)
-    """The options of torch.onnx.export, with names of the model's inputs and outputs, not a
-    module's."""
+    """The options of torch.onnx.export. The names of inputs and outputs among them are the model's,
+    and are not used for single modules."""
     rewrites: bool = False
-    """True if data-dependent control flow is rewritten."""
+    """True if data-dependent control flow is rewritten before the trace."""
     max_iterations: int | None = None
-    """The largest number of iterations of rewritten loops whose state grows."""
+    """The maximum number of iterations of rewritten loops whose state grows."""
 
     def attempt(self, captured: Captured, instead: Sequence[Captured] = ()) -> Outcome:
-        """Export a module.
+        """Export a module, and compare the result with the recorded calls.
 
         Args:
-            captured: it, and its calls.
-            instead: modules inside it that are temporarily custom operators.
+            captured: the module and its calls.
+            instead: modules inside it that are temporarily replaced by custom operators.
         """
         found, reason = Outcome(), ""
         job: _Job | None = None
@@ -118,11 +118,11 @@ class Attempts:
             if job.draws:
                 found.notes.append(f"random numbers are drawn by {', '.join(job.draws)}")
         elif found.sets and found.is_empty:
-            found.notes.append("none of its results was compared")
+            found.notes.append("none of its results were compared")
         return found
 
     def dynamic_shapes(self, captured: Captured) -> dict[str, Any] | None:
-        """Return the dynamic shapes that torch.export takes for a module."""
+        """Return the dynamic shapes for the export of a module by torch.export."""
         if not self.dynamic:
             return None
         calls = [stored.call for _, stored in self._calls(captured, Outcome())]
@@ -130,16 +130,16 @@ class Attempts:
         return guessed_shapes(with_plain_signature(method, calls[0]), calls)
 
     def _calls(self, captured: Captured, found: Outcome) -> list[tuple[int, StoredCall]]:
-        """Return the calls of one structure, those with the fewest sizes of 0 and 1 first."""
+        """Return the calls of one structure; those with the fewest sizes of 0 and 1 come first."""
         calls = sorted(captured.calls.items())
         calls.sort(key=lambda each: sum(s < 2 for f in each[1].inputs.forms for s in f[0]))
         alike = [each for each in calls if _kind(each[1]) == _kind(calls[0][1])]
         if len(alike) < len(calls):
             found.notes.append(
-                "input sets in which it is called with other structures or texts are left out"
+                "input sets in which it is called with other structures or strings are left out"
             )
         if max(captured.counts.values()) > 1:
-            found.notes.append("it is called several times; this is the first call")
+            found.notes.append("it is called several times; only the first call is judged")
         return alike if self.dynamic else alike[:1]
 
     @staticmethod
@@ -161,7 +161,7 @@ class Attempts:
         return job.program
 
     def _traced(self, job: _Job, args: Any, kwargs: Any, shapes: Any) -> Any:
-        """Trace a module as the exporter does, and say where strict=True matters."""
+        """Trace a module as the exporter does; add a note if strict=True makes a difference."""
         if self.rewrites:
             return self._rewritten(job, shapes)
         if not self.surroundings.strict_too:
@@ -175,8 +175,8 @@ class Attempts:
             raise refusal
         if refusal is not None:
             job.found.notes.append(
-                "torch.export.export traces it with strict=True only, to which torch.onnx.export "
-                "falls back"
+                "torch.export.export can trace it only with strict=True, to which "
+                "torch.onnx.export falls back"
             )
         elif note:
             job.found.notes.append(note)
@@ -256,10 +256,10 @@ class Attempts:
             self._compare(job, stored, got)
 
     def _compare(self, job: _Job, stored: StoredCall, got: Sequence[Any]) -> None:
-        """Compare all tensors and scalars of a result with the recorded ones."""
+        """Compare the tensors and scalars of a result with the recorded ones."""
         want = stored.result.leaves()
         if len(got) != len(want):
-            raise RunError(f"the exported module gives {len(got)} values, the module {len(want)}")
+            raise RunError(f"the exported module returns {len(got)} values, the module {len(want)}")
         compared = []
         for number, (one, other) in enumerate(zip(got, want, strict=True)):
             if one is None or not _has_value(other):
@@ -293,7 +293,7 @@ class Attempts:
         if not self.run:
             return
         if job.with_custom:
-            job.found.notes.append("with custom operators it is converted, and cannot be run")
+            job.found.notes.append("with custom operators, it can be converted but not run")
             return
         job.step = "load"
         session = Session(path, ["CPUExecutionProvider"], job.captured.name or "the model")
@@ -306,7 +306,7 @@ class Attempts:
             self._compare(job, each, got)
 
     def _axes(self, job: _Job, names: Sequence[str]) -> dict[str, list[int]]:
-        """Return the dynamic dimensions by the name of the input."""
+        """Return the dynamic dimensions of each input, by name."""
         found = {}
         for place, name in enumerate(names):
             shapes = [stored.inputs.forms[place][0] for _, stored in job.calls]
@@ -319,7 +319,7 @@ class Attempts:
 
 
 def _kind(stored: StoredCall) -> tuple[Any, list[str]]:
-    """Return the properties that require separate graphs: which values are tensors, and strings."""
+    """Return what requires separate graphs: which leaves are tensors, and the strings."""
     given = stored.inputs
     return given.is_tensor, [each for each in given.others if isinstance(each, str)]
 
@@ -336,7 +336,7 @@ def _array(leaf: Any) -> Any:
 
 
 class _Flat(torch.nn.Module):  # type: ignore[misc]
-    """A module with only tensors as arguments and results, as torch.jit.trace needs."""
+    """Wraps a module so that arguments and results are only tensors, as torch.jit.trace expects."""
 
     def __init__(self, module: Any, stored: StoredCall) -> None:
         super().__init__()

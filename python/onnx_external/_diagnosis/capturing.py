@@ -1,4 +1,4 @@
-"""Calls of every module of a model, with their structure, recorded on disk."""
+"""Records the calls of a model's modules on disk, with the structure of arguments and results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .recording import ModuleRecord, Recorder
 
 
 class Stored:
-    """A nested value whose tensors are in a file; everything else is kept unchanged."""
+    """A nested value whose tensors are stored in a file; all other leaves are kept in memory."""
 
     def __init__(self, value: Any, path: Path) -> None:
         leaves, self.spec = pytree.tree_flatten(value)
@@ -37,7 +37,7 @@ class Stored:
             _write([_alone(each) for each in tensors], path)
 
     def leaves(self) -> list[Any]:
-        """Read the leaves; tensors on the CPU are memory-mapped."""
+        """Read the leaves of the value; tensors on the CPU are memory-mapped."""
         tensors: list[Any] = []
         if self.forms:
             read = torch.load(self._path, mmap=True, weights_only=True)
@@ -45,7 +45,7 @@ class Stored:
         return self.around(tensors)
 
     def around(self, tensors: Iterable[Any]) -> list[Any]:
-        """Return the leaves, with these tensors in place of its own."""
+        """Return the leaves of the value, with the given tensors in place of its own."""
         rest = iter(tensors)
         return [
             next(rest) if is_tensor else copy.copy(other)
@@ -53,7 +53,7 @@ class Stored:
         ]
 
     def value(self) -> Any:
-        """Read the whole value."""
+        """Read the value with its structure."""
         return pytree.tree_unflatten(self.leaves(), self.spec)
 
 
@@ -62,13 +62,13 @@ def _write(tensors: list[torch.Tensor], path: Path) -> None:
         torch.save(tensors, path)
     except (OSError, RuntimeError) as error:
         raise ReadWriteError(
-            f"{path.parent}: values of modules cannot be written: {first_line(error)}; TMPDIR "
-            "names another place for them"
+            f"{path.parent}: values of modules cannot be written: {first_line(error)}; the "
+            "folder is in TMPDIR"
         ) from error
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy on the CPU with its own storage, because a file contains all of a storage."""
+    """Return a copy on the CPU with its own storage, because torch.save() writes whole storages."""
     plain = tensor.detach().cpu()
     if plain.untyped_storage().nbytes() > plain.numel() * plain.itemsize:
         plain = plain.clone()
@@ -76,7 +76,7 @@ def _alone(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _kept(leaf: Any) -> Any:
-    """Return a leaf other than a tensor; a copy, if the module could change it."""
+    """Return a leaf that is not a tensor; return a copy if the module could change it."""
     if leaf is None or isinstance(leaf, (int, float, bool, str, type)):
         return leaf
     try:
@@ -87,56 +87,55 @@ def _kept(leaf: Any) -> Any:
 
 @dataclass
 class StoredCall:
-    """One call of a module."""
+    """One recorded call of a module."""
 
     inputs: Stored
-    """(args, kwargs)."""
+    """The arguments of the call: (args, kwargs)."""
     result: Stored
     changed: dict[int, Stored]
-    """The changes of the call to its arguments, by their place: new contents of caches and
-    tensors."""
+    """The new contents of arguments that the call changed in place, such as caches, by position."""
 
     @property
     def call(self) -> Call:
-        """The arguments, read again."""
+        """The arguments of the call, read from the disk again."""
         args, kwargs = self.inputs.value()
         return args, kwargs
 
 
 @dataclass
 class Captured(ModuleRecord):
-    """A module, and its calls in each input set."""
+    """A module and its recorded calls."""
 
     method: str = "forward"
-    """The method of the module that was recorded and is exported; empty if there is none."""
+    """The method of the module that is recorded and exported; empty if the module is not traced."""
     calls: dict[int, StoredCall] = field(default_factory=dict)
-    """The first call, by input set."""
+    """The first call in each input set."""
 
     @property
     def called(self) -> bool:
-        """True if there is a call to export it with."""
+        """True if a call was recorded with which the module can be exported."""
         return bool(self.calls)
 
 
 def exchanged(value: Any) -> list[Any]:
-    """Return the arguments that a module can change: tensors, and containers of tensors."""
+    """Return the arguments that a module may change in place, as one list."""
     args, kwargs = value
     return [*args, *kwargs.values()]
 
 
 def _state(value: Any) -> Any:
-    """Return a state that changes when an argument is changed in place."""
+    """Return a value that differs after an argument was changed in place."""
     leaves, spec = pytree.tree_flatten(value)
     return spec, [(id(e), e._version) if isinstance(e, torch.Tensor) else None for e in leaves]
 
 
 def method_of(module: Any, name: str, traced: Mapping[Any, str]) -> str:
-    """Return the method of a module that is recorded.
+    """Return the name of the method of a module that is recorded.
 
     Args:
         module: the module.
-        name: its name in the model.
-        traced: methods by names of modules, classes, or names of classes.
+        name: the name of the module in the model.
+        traced: names of methods, by module name, class or class name.
     """
     method = "forward"
     for key in (name, type(module), type(module).__name__):
@@ -152,7 +151,7 @@ def method_of(module: Any, name: str, traced: Mapping[Any, str]) -> str:
 
 
 class _Recorder(Recorder):
-    """Records calls by replacing methods of modules, among them forward."""
+    """Records the calls of modules by replacing their methods."""
 
     def __init__(self, modules: Sequence[Captured], folder: Path) -> None:
         super().__init__(folder)
@@ -198,7 +197,7 @@ class _Recorder(Recorder):
 
 @contextlib.contextmanager
 def replaced(module: Any, name: str, by: Any) -> Iterator[None]:
-    """Replace a method or attribute of a module, and not of its class."""
+    """Replace a method or attribute of a module, but not of the module's class."""
     own = vars(module)
     before = own.get(name, replaced)  # "replaced" itself marks a missing entry
     own[name] = by
@@ -213,7 +212,7 @@ def replaced(module: Any, name: str, by: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def buffers_kept(module: Any) -> Iterator[None]:
-    """Restore a module's buffers at the end, which models with state change."""
+    """Restore a module's buffers at the end, because modules with state change them."""
     from .._control_flow import memory_kept
 
     with memory_kept(module.buffers()):
@@ -223,12 +222,12 @@ def buffers_kept(module: Any) -> Iterator[None]:
 def capture(
     module: Any, calls: Sequence[Call], folder: Path, traced: Mapping[Any, str]
 ) -> list[Captured]:
-    """Run a module on each input set, and record the arguments and results of each submodule.
+    """Run a model on each input set, and record the arguments and results of every module.
 
     Args:
         module: the model.
-        calls: arguments and keywords of each run.
-        folder: the folder for the values; memory holds those of unfinished calls.
+        calls: the arguments of each run, as (args, kwargs).
+        folder: the folder for the values; only those of unfinished calls are in memory.
         traced: as for method_of().
     """
     found = [

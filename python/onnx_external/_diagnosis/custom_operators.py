@@ -1,4 +1,4 @@
-"""Modules as temporary custom operators of torch, so that the code around them exports."""
+"""Turns modules into temporary custom torch operators, so that the code around them exports."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .capturing import Captured, Stored, exchanged, replaced
 from .guessed_shapes import Size, guess_size
 
 ShapeFunction = Callable[..., Any]
-"""Called with the number of an output and the module's arguments; returns the output's shape, or
-None if it is to be guessed."""
+"""A function that takes the number of an output and the module's arguments. It returns the output's
+shape, or None if the shape has to be guessed."""
 
 DOMAIN = "onnx_external.custom"
 """The domain of nodes that represent custom operators in an ONNX graph."""
@@ -29,25 +29,26 @@ _numbers = itertools.count()
 
 
 class NoOperatorError(ExportError):
-    """A module cannot be a custom operator."""
+    """Raised if a module cannot be replaced by a custom operator."""
 
 
 @dataclass
 class _Output:
-    """One tensor that a custom operator returns."""
+    """The type and sizes of one tensor that a custom operator returns."""
 
     dtype: torch.dtype
     device: torch.device
     sizes: list[Size] | None
-    """The sizes; None if only a function of the user knows them."""
+    """The sizes; None if only a shape function of the user can compute them."""
 
 
 _Place = tuple[int, int]
-"""The place of a size: the leaf of the arguments, and the dimension; -1 for an integer."""
+"""The position of a size: the index of a leaf of the arguments, and the dimension. The dimension is
+-1 for a leaf that is an integer."""
 
 
 def _recorded_sizes(stored: Stored) -> dict[_Place, int]:
-    """Return all sizes of a call's inputs: those of tensors, and arguments that are integers."""
+    """Return the sizes among a call's inputs: dimensions of tensors, and integer arguments."""
     found: dict[_Place, int] = {}
     forms = iter(stored.forms)
     for leaf, is_tensor in enumerate(stored.is_tensor):
@@ -59,7 +60,7 @@ def _recorded_sizes(stored: Stored) -> dict[_Place, int]:
 
 
 class _Sizes:
-    """The sizes of a call, as Size.of() looks them up."""
+    """Gives Size.of() access to the sizes of a call."""
 
     def __init__(self, operator: _Operator, leaves: Sequence[Any]) -> None:
         self._operator, self._leaves = operator, leaves
@@ -70,7 +71,7 @@ class _Sizes:
         if dim < 0 and is_size(found):
             return found
         if not isinstance(found, torch.Tensor) or not 0 <= dim < found.dim():
-            self._operator.refuse("it is called with other arguments than those that were recorded")
+            self._operator.refuse("it is called with other arguments than in the recorded calls")
         return found.shape[dim]  # type: ignore[union-attr]
 
 
@@ -82,7 +83,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 class _Operator:
-    """The custom operator of one module."""
+    """The custom operator that replaces one module."""
 
     def __init__(self, captured: Captured, function: ShapeFunction | None) -> None:
         self.captured, self._function = captured, function
@@ -96,10 +97,10 @@ class _Operator:
         inputs = [_recorded_sizes(call.inputs) for call in calls]
         self.places = list(inputs[0])
         if any(list(sizes) != list(inputs[0]) for sizes in inputs):
-            self.refuse("its arguments have other structures in other input sets")
+            self.refuse("its arguments have different structures in different input sets")
         forms = [[form for stored in results for form in stored.forms] for results in every]
         if not forms[0]:
-            self.refuse("it gives no tensor")
+            self.refuse("it returns no tensor")
         self.outputs = [
             self._output(number, [each[number] for each in forms], inputs)
             for number in range(len(forms[0]))
@@ -108,13 +109,13 @@ class _Operator:
         self._others = [self._other(values, inputs) for values in zip(*others, strict=True)]
 
     def refuse(self, why: str) -> None:
-        """Raise an error that says why there is none."""
-        raise NoOperatorError(f"no custom operator can take the place of {self.title}: {why}")
+        """Raise an error that says why a module cannot be replaced."""
+        raise NoOperatorError(f"no custom operator can replace {self.title}: {why}")
 
     def _refuse_other_form(self, results: Sequence[Stored]) -> None:
         for one, other in itertools.zip_longest(self._results, results):
             if one is None or other is None or one.is_tensor != other.is_tensor:
-                self.refuse("its results have other structures in other input sets")
+                self.refuse("its results have different structures in different input sets")
 
     def _output(
         self, number: int, forms: Sequence[Any], inputs: Sequence[Mapping[_Place, int]]
@@ -122,7 +123,7 @@ class _Operator:
         shapes = [shape for shape, _, _ in forms]
         _, dtype, device = forms[0]
         if len({(len(shape), other) for shape, other, _ in forms}) > 1:
-            self.refuse(f"its output {number} has other types or ranks in other input sets")
+            self.refuse(f"its output {number} differs in type or rank between input sets")
         calls = [list(sizes.values()) for sizes in inputs]
         sizes: list[Size] = []
         for dim in range(len(shapes[0])):
@@ -134,26 +135,26 @@ class _Operator:
                     return _Output(dtype, device, None)
                 self.refuse(
                     f"dimension {dim} of its output {number} is {', '.join(map(str, wanted))} in "
-                    "the input sets, which is not a sum, difference or product of the sizes of its "
-                    "inputs; give its shape by shape_functions={name: function}"
+                    "the input sets, which is not a sum, difference or product of its inputs' "
+                    "sizes; give a function for the shape: shape_functions={name: function}"
                 )
             else:
                 sizes.append(size)
         return _Output(dtype, device, sizes)
 
     def _other(self, values: Sequence[Any], inputs: Sequence[Mapping[_Place, int]]) -> Any:
-        """Return a value that is not a tensor: the same in all sets, or a size from the inputs."""
+        """Return a result that is not a tensor: the same value in all sets, or an input's size."""
         if all(_same(values[0], each) for each in values):
             return values[0]
         calls = [list(sizes.values()) for sizes in inputs]
         size = guess_size(calls, values) if all(map(is_size, values)) else None
         if size is None:
             told = ", ".join(str(each)[:40] for each in values)
-            self.refuse(f"its result holds a value that is {told} in the input sets")
+            self.refuse(f"its result contains a value that is {told} in the input sets")
         return size
 
     def empty(self, leaves: Sequence[Any], spec: Any) -> list[torch.Tensor]:
-        """Return outputs without values, for a trace."""
+        """Return outputs without values, for use during a trace."""
         sizes = _Sizes(self, leaves)
         found = []
         for number, output in enumerate(self.outputs):
@@ -163,7 +164,7 @@ class _Operator:
                 shape = self._function(number, *args, **kwargs)
                 shape = shape.shape if isinstance(shape, torch.Tensor) else shape
             if shape is None and output.sizes is None:
-                self.refuse(f"its shape function gives no shape for output {number}")
+                self.refuse(f"its shape function returns no shape for output {number}")
             if shape is None:
                 assert output.sizes is not None
                 shape = [size.of(sizes) for size in output.sizes]
@@ -171,7 +172,7 @@ class _Operator:
         return found
 
     def run(self, method: Any, leaves: Sequence[Any], spec: Any) -> list[torch.Tensor]:
-        """Run the module itself on copies, since operators may not return their operands."""
+        """Run the module on copies of its arguments, because operators must not return operands."""
         arguments = pytree.tree_unflatten(
             [each.clone() if isinstance(each, torch.Tensor) else each for each in leaves], spec
         )
@@ -183,12 +184,12 @@ class _Operator:
         return [each.detach().clone(memory_format=torch.contiguous_format) for each in tensors]
 
     def rebuild(self, tensors: Sequence[Any], leaves: Sequence[Any], arguments: Any) -> Any:
-        """Rebuild the result from tensors, and repeat the module's changes to its arguments.
+        """Rebuild the module's result from tensors, and repeat its changes to arguments.
 
         Args:
             tensors: the results of the operator.
             leaves: the leaves of the arguments.
-            arguments: (args, kwargs).
+            arguments: the arguments of the call, as (args, kwargs).
         """
         rest, others, values = iter(tensors), iter(self._others), []
         sizes = _Sizes(self, leaves)
@@ -207,7 +208,7 @@ class _Operator:
 
 
 def _put(target: Any, value: Any) -> bool:
-    """Copy the contents of a value into an argument."""
+    """Copy the content of a value into an argument; return False if this is not possible."""
     if isinstance(target, torch.Tensor):
         target.copy_(value)
     elif isinstance(target, dict):
@@ -231,25 +232,25 @@ def _is_input(leaf: Any) -> bool:
 
 @dataclass
 class _Variant:
-    """The operator for one structure of a module's arguments."""
+    """The operator for calls of a module with one structure of arguments."""
 
     of: _Operator
     name: str
     form: str
-    """For each leaf of the arguments: "t" a tensor, "s" an integer, "o" something else."""
+    """The kind of each leaf of the arguments: "t" for tensors, "s" for integers, "o" for others."""
     spec: Any
     rest: list[Any]
-    """The leaves that are something else."""
+    """The leaves of the kind "o", and None for all others."""
     operator: Any = None
 
     def leaves(self, inputs: Sequence[Any]) -> list[Any]:
-        """Put the inputs into their places."""
+        """Return the leaves of the arguments, with the given inputs in their positions."""
         given = iter(inputs)
         return [e if k == "o" else next(given) for k, e in zip(self.form, self.rest, strict=True)]
 
 
 class CustomOperators:
-    """A context in which the methods of modules are custom operators; it leaves nothing behind."""
+    """A context manager that turns the methods of modules into temporary custom operators."""
 
     def __init__(
         self,
@@ -261,10 +262,10 @@ class CustomOperators:
         self._operators = [_Operator(each, _function_of(each, functions)) for each in modules]
         self._variants: list[_Variant] = []
         self.nodes: dict[Any, Callable[..., Any]] = {}
-        """The conversion of each operator for torch.onnx."""
+        """For torch.onnx, the function that converts each operator to a node."""
 
     def __enter__(self) -> CustomOperators:
-        """Replace the methods."""
+        """Replace the methods of the modules."""
         self._space = f"onnx_external_{next(_numbers)}"
         with contextlib.ExitStack() as stack:
             if self._operators:
@@ -285,7 +286,7 @@ class CustomOperators:
 
     @property
     def opsets(self) -> dict[str, int]:
-        """The domain of the operators, as torch.onnx's older exporter takes it."""
+        """The domain of the operators, in the form that torch.onnx's older exporter takes."""
         return {self._space: 1} if self._operators else {}
 
     def _method(self, operator: _Operator, method: Any) -> Any:
@@ -300,7 +301,7 @@ class CustomOperators:
         return call
 
     def _variant(self, operator: _Operator, method: Any, leaves: list[Any], spec: Any) -> _Variant:
-        """Return the operator for arguments of this structure, with these other values."""
+        """Return the operator for arguments with this structure and these other leaves."""
         form = "".join(
             "t" if isinstance(e, torch.Tensor) else "s" if is_size(e) else "o" for e in leaves
         )
@@ -349,7 +350,7 @@ class CustomOperators:
 
 
 def why_not(captured: Captured, functions: Mapping[Any, ShapeFunction]) -> str:
-    """Return why a module cannot be a custom operator; empty if it can."""
+    """Return the reason why a module cannot be a custom operator; empty if it can be."""
     try:
         _Operator(captured, _function_of(captured, functions))
     except NoOperatorError as error:
@@ -367,7 +368,7 @@ def _function_of(
 
 
 def _symbolic(title: str, outputs: int) -> Callable[..., Any]:
-    """Return a function that makes an ONNX node for torch.onnx's older exporter."""
+    """Return a function that creates an ONNX node in torch.onnx's older exporter."""
 
     def convert(graph: Any, *args: Any) -> Any:
         return graph.op(title, *args, outputs=outputs)
@@ -376,7 +377,7 @@ def _symbolic(title: str, outputs: int) -> Callable[..., Any]:
 
 
 def _node(name: str, outputs: int) -> Callable[..., Any]:
-    """Return a function that makes an ONNX node for a custom operator."""
+    """Return a function that creates an ONNX node for a custom operator."""
 
     def convert(*args: Any) -> Any:
         import onnx_ir

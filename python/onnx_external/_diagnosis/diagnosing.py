@@ -1,4 +1,4 @@
-"""Implementation of oe.diagnose."""
+"""Implements oe.diagnose."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .reports import Diagnosis, ModuleDiagnosis, title_of
 from .unmarked import find_unmarked
 from .walking import Strategy, Walk
 
-_REFERENCES = "a module of torch, or a folder of transformers"
+_REFERENCES = "a torch module or a transformers folder"
 
 
 def _reference(
@@ -50,15 +50,14 @@ def _reference(
         if isinstance(against, (str, os.PathLike)):
             refuse_mistaken(against, model, "oe.diagnose", _REFERENCES)
         raise InvalidArgumentError(
-            f"against: expected {_REFERENCES}, not {against!r}; nothing else has modules whose "
-            "values can be recorded; in a program: "
-            f"oe.diagnose({os.fspath(model)!r}, module.eval(), x)"
+            f"against: expected {_REFERENCES}, not {against!r}, because the values of its modules "
+            f"are recorded; in Python: oe.diagnose({os.fspath(model)!r}, module.eval(), x)"
         )
     return ModuleReference(against), calls_of(inputs), []
 
 
 def _loaded(model: str, providers: list[Any]) -> tuple[Session, Piece]:
-    """Load the whole model; return it also as the piece of the outermost module."""
+    """Load the whole model, and return it together with the piece of the outermost module."""
     try:
         size = inspect(model).bytes
     except Error:  # ONNX Runtime reports the fault
@@ -73,7 +72,7 @@ def _loaded(model: str, providers: list[Any]) -> tuple[Session, Piece]:
 def _fitting(
     reference: ModuleReference, whole: Session, calls: Sequence[Call], notes: list[str]
 ) -> tuple[list[int], list[Call], list[dict[str, Value]]]:
-    """Return the calls that the model accepts, with their numbers and the model's inputs."""
+    """Return the calls that the model accepts, as numbers, calls and the model's inputs."""
     names = [form.name for form in whole.inputs]
     numbers: list[int] = []
     taken: list[Call] = []
@@ -106,32 +105,32 @@ def diagnose(
     dtype: FloatType | None = None,
     progress: Progress = None,
 ) -> Diagnosis:
-    """Find the modules whose part of a model computes something other than they do.
+    """Find the modules that compute something else in an ONNX model than in its reference.
 
-    Each module is cut out of the model and run on its inputs in the reference, so that an error in
-    one does not affect the next. A wrong module is judged again around the wrong ones inside it, so
-    that it is not blamed for their faults.
+    Each module is cut out of the model and run on the inputs that it has in the reference, so that
+    an error in one module does not affect the next. A wrong module is judged once more with the
+    wrong modules inside it replaced, so that it is not blamed for their faults.
 
     Args:
-        model: the path of the model, or of the folder that has it alone.
-        against: the torch module that it was exported from, in eval mode, or the folder of
-            transformers with the model; the name of the file ("model.onnx") then selects the graph.
-        inputs: for a module, as it takes them: a tensor, a tuple of arguments, a dict of keywords,
-            a tuple and a dict, or a list of such. For a folder as for oe.transformers.export().
-        strategy: "always" judges all modules; "failing" looks into a module only if it goes wrong;
-            "local" judges each by its own operations only, around all modules inside it, so that
-            the model itself is `OK CHILDC` although its outputs are wrong, if a module inside is.
-        opaque: names or classes of modules that are judged and not looked into.
-        follow: also run each module on the values that the model computes before it, which shows
+        model: the path of the model, or of a folder with a single model.
+        against: the torch module from which it was exported, in eval mode, or the transformers
+            folder of the model. For a folder, the file name ("model.onnx") selects the graph.
+        inputs: for a module, its arguments: a tensor, a tuple of arguments, a dict of keywords,
+            a tuple and a dict, or a list of these. For a folder, as for oe.transformers.export().
+        strategy: "always" judges all modules. "failing" looks inside a module only if it is wrong.
+            "local" judges each module by its own operations only, with all modules inside it
+            replaced, so the model itself is `OK CHILDC` if only modules inside it are wrong.
+        opaque: names or classes of modules that are judged as a whole, without those inside them.
+        follow: also run each module on the inputs that the model itself computes, which shows
             where differences accumulate.
         atol: as for oe.validate().
-        rtol: likewise.
-        providers: likewise.
+        rtol: as for oe.validate().
+        providers: as for oe.validate().
         task: the task for a folder, as for oe.transformers.export().
         dtype: likewise.
-        progress: a callable (name of a module, its number, their count), called before each is
-            judged, whose exceptions stop the work; True for lines on stderr, or False for none.
-            None: a line if stderr is a terminal.
+        progress: a function that is called before each module is judged, with the module's name,
+            its number and the number of modules; its exceptions stop the work. True prints lines
+            to stderr, False prints nothing, None shows a line if stderr is a terminal.
 
     Returns:
         A diagnosis: `ok`, `sentence` (the first module that goes wrong), `wrong` (all of them),
@@ -139,7 +138,7 @@ def diagnose(
 
     Raises:
         RunError: ONNX Runtime cannot load the model, or the reference does not run.
-        Error: everything else that keeps the model from being compared.
+        Error: any other fault that prevents the comparison.
     """
     check_choice("strategy", strategy, get_args(Strategy))
     opaque = one_or_several(opaque)
@@ -164,22 +163,25 @@ def diagnose(
     results = sum(recorded[0].plain(0, "output"))
     if modules[0].sets and len(modules[0].sets[0]) < results:
         notes.append(
-            f"Of {results} results of the model itself {len(modules[0].sets[0])} were compared: "
-            "near to the others there is no output of the graph."
+            f"Only {len(modules[0].sets[0])} of {results} results of the model itself were "
+            "compared: no output of the graph is close to the others."
         )
     notes += _of_quantized(path, report)
     draws = drawing_nodes(path)
     if report.wrong and not draws and not _is_repeated(reference, taken[0]):
-        draws = [f"{reference.name}, by two runs that differ"]
+        draws = [f"{reference.name} (two runs of it differ)"]
     if draws:
-        notes.append(f"Random numbers are drawn, and may be what differs: {', '.join(draws)}.")
+        notes.append(
+            f"The differences may be due to random numbers, which are drawn by {', '.join(draws)}."
+        )
     return report
 
 
 def _of_quantized(model: str, report: Diagnosis) -> list[str]:
-    """Describe the tolerance of a module of a quantized model, and the usual one.
+    """Return the notes on the tolerance for a quantized model and on the module that loses most.
 
-    If only weights are quantized, every such module differs, so the one that loses most is named.
+    If only weights are quantized, every quantized module differs, so the notes name the module with
+    the largest loss.
     """
     worst = None if report.first is None else report.first.worst
     if worst is None or worst.precision is None or (found := quantized(model)) is None:
@@ -190,8 +192,8 @@ def _of_quantized(model: str, report: Diagnosis) -> list[str]:
     if losses and quantized_weights(model) is not None:
         share, most = max(losses, key=lambda pair: pair[0])
         told.append(
-            f"Of the quantized modules, {title_of(most)} loses most: up to {share:.2g} times the "
-            "scale of its output."
+            f"The quantized module that loses most is {title_of(most)}: up to {share:.2g} times "
+            "the scale of its output."
         )
     return told
 
@@ -205,7 +207,7 @@ def _loss(module: ModuleDiagnosis) -> float | None:
 
 
 def _is_repeated(reference: ModuleReference, call: Call) -> bool:
-    """Return whether the reference agrees with itself."""
+    """Return whether two runs of the reference agree."""
     given = Given({}, call=call)
     runs = [reference.outputs(given, "input set 0") for _ in range(2)]
     return agree(*runs)

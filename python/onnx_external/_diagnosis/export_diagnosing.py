@@ -1,4 +1,4 @@
-"""Implementation of oe.diagnose_export."""
+"""Implements oe.diagnose_export."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _is_opaque(captured: Captured, opaque: Collection[Any]) -> bool:
 
 @dataclass
 class _Tree:
-    """The modules of a model while they are judged."""
+    """The modules of a model, and the outcomes of their exports so far."""
 
     captured: list[Captured]
     attempts: Attempts
@@ -72,7 +72,7 @@ class _Tree:
             )
 
     def children(self, of: Captured) -> list[Captured]:
-        """Return the nearest called modules inside a module."""
+        """Return the called modules directly inside a module, skipping modules never called."""
         nearest: list[Captured] = []
         for each in self.captured:  # a module comes before those inside it
             if not each.called or not is_inside(each.name, of.name):
@@ -82,7 +82,7 @@ class _Tree:
         return nearest
 
     def opaque_in(self, of: Captured) -> Iterator[Captured]:
-        """Yield the opaque modules inside a module, without those inside other opaque ones."""
+        """Yield the outermost opaque modules inside a module."""
         for each in self.children(of):
             if _is_opaque(each, self.opaque):
                 yield each
@@ -90,7 +90,7 @@ class _Tree:
                 yield from self.opaque_in(each)
 
     def attempt(self, captured: Captured, instead: Sequence[Captured]) -> Outcome:
-        """Try a module, and record the outcome."""
+        """Try to export a module, and record the outcome."""
         if self.progress is not None:
             called = [each.name for each in self.captured if each.called]
             self.progress(captured.name, called.index(captured.name) + 1, len(called))
@@ -109,9 +109,9 @@ class _Tree:
         return outcome
 
     def judge(self, captured: Captured) -> list[Captured]:
-        """Try a module, and those inside it if necessary.
+        """Try to export a module and, if necessary, the modules inside it.
 
-        It returns the modules that have to be replaced so that the code around this one exports.
+        Return the modules that have to be replaced so that the code around this module exports.
         """
         opaque = list(self.opaque_in(captured))
         outcome = self.attempt(captured, opaque)
@@ -128,7 +128,7 @@ class _Tree:
         return [captured] if outcome.status & WRONG else instead
 
     def judge_locally(self) -> None:
-        """Try every module with the modules inside it replaced, as far as possible."""
+        """Try to export every module with the modules inside it replaced, where possible."""
         left_out: list[str] = []
         for each in self.captured:
             if any(is_inside(each.name, name) for name in left_out) or not each.called:
@@ -142,14 +142,14 @@ class _Tree:
             self.found[each.name].notes += filter(None, why.values())
 
     def try_rewriting(self, wrong: Sequence[Captured]) -> None:
-        """Note for modules that fail by themselves whether rewriting repairs them."""
+        """Find out whether rewriting repairs the modules that fail by themselves, and note it."""
         attempts = replace(self.attempts, rewrites=True)
         model = self.captured[0]
         whole = self.found[model.name]
         if wrong and whole.status & WRONG and (whole.instead or model not in wrong):
             outcome = attempts.attempt(model)  # as oe.torch.export does it
             if outcome.status == Status.OK and outcome.notes:
-                told = f"{MENDS}, also in the modules inside of it: {outcome.notes[0]}"
+                told = f"{MENDS}, including the modules inside it: {outcome.notes[0]}"
                 whole.rewriting = Note(told, MENDED_WHOLE)
         for each in wrong:
             found = self.found[each.name]
@@ -171,7 +171,7 @@ class _Tree:
             self.judge(self.captured[0])
         for each in self.found.values():
             if each.status == Status.NONE:
-                each.reason = "it was not tried, since what is around it exports"
+                each.reason = "it was not tried, because the module around it exports"
             elif each.status == Status.CUSTOM:
                 each.reason = "it is opaque"
         return list(self.found.values())
@@ -179,7 +179,7 @@ class _Tree:
 
 @dataclass
 class _Model:
-    """The model to diagnose, and its arguments."""
+    """A model to diagnose, and the arguments of its calls."""
 
     title: str
     module: Any
@@ -190,7 +190,7 @@ class _Model:
 def _of_module(module: Any, inputs: Any) -> _Model:
     if not isinstance(module, torch.nn.Module):
         raise InvalidArgumentError(
-            f"module: expected a module of torch or a folder of transformers, not {module!r}"
+            f"module: expected a torch module or a transformers folder, not {module!r}"
         )
     check_initialized(module)
     ModuleReference(module)  # which refuses one in training mode
@@ -201,7 +201,7 @@ def _of_module(module: Any, inputs: Any) -> _Model:
 def _of_folder(
     folder: Any, inputs: Any, task: str | None, dtype: str | None, dynamic: bool, notes: list[str]
 ) -> Iterator[_Model]:
-    """Yield the graphs that oe.transformers.export would make."""
+    """Yield the graphs that oe.transformers.export would export from a folder."""
     from ..transformers._compared import example_graphs
     from ..transformers._inputs import inputs_of
     from ..transformers._reference import loaded
@@ -245,35 +245,33 @@ def diagnose_export(
     dtype: FloatType | None = None,
     progress: Progress = None,
 ) -> ExportDiagnosis:
-    """Find the modules that keep a model from being exported.
+    """Find the modules that prevent a model from being exported.
 
     Args:
-        module: a module of torch in eval mode, or a folder of transformers; of its graphs, as
-            oe.transformers.export() makes them, the first that fails is diagnosed.
-        inputs: as for oe.diagnose(). Sizes that differ among two or more sets are dynamic.
+        module: a torch module in eval mode, or a transformers folder. For a folder, the first graph
+            of oe.transformers.export() that fails is diagnosed.
+        inputs: as for oe.diagnose(). Sizes that differ between sets are dynamic.
         exporter: "export" (torch.export.export), "onnx" (then torch.onnx.export and ONNX Runtime)
             or "torchscript" (torch.onnx.export with dynamo=False, and ONNX Runtime).
-        strategy: "failing" looks into a module if it fails, "always" into each, and "local" tries
-            each with the modules inside it replaced by custom operators.
-        opaque: names or classes of modules that are custom operators in every attempt.
-        traced_method: by name or class of a module, the method to export instead of forward; if
+        strategy: "failing" looks inside a module only if it fails, "always" inside every module.
+            "local" tries each module with the modules inside it replaced by custom operators.
+        opaque: names or classes of modules that are replaced by custom operators in every attempt.
+        traced_method: by module name or class, the method to export instead of forward. If it is
             empty, the module is not tried by itself.
-        shape_functions: by name or class of a module, the shapes of its outputs if it is a custom
-            operator: f(number of the output, *args, **kwargs) returns one, or None to have it
-            guessed.
-        dynamic: sizes vary; else only the first set is used.
+        shape_functions: by module name or class, a function for the shapes of the outputs of its
+            custom operator: f(number of the output, *args, **kwargs) returns the shape, or None if
+            the shape should be guessed.
+        dynamic: make sizes that differ between sets dynamic; if false, only the first set is used.
         atol: as for oe.validate().
-        rtol: likewise.
-        run: run the exported graphs, and compare.
-        rewrite: for modules that fail by themselves, try whether rewriting their data-dependent
-            control flow helps, as oe.torch.export() does it; not with "torchscript".
+        rtol: as for oe.validate().
+        run: run the exported graphs, and compare their outputs.
+        rewrite: for modules that fail by themselves, try whether it helps to rewrite data-dependent
+            control flow, as oe.torch.export() does; not with "torchscript".
         max_iterations: as for oe.torch.export().
         onnx_options: as for oe.torch.export(), with the exporter "onnx".
         task: the task for a folder, as for oe.transformers.export().
         dtype: likewise.
-        progress: a callable (name of a module, its number, their count), called before each is
-            tried, whose exceptions stop the work; True for lines on stderr, or False for none.
-            None: a line if stderr is a terminal.
+        progress: as for oe.diagnose(), but called before each attempt.
 
     Returns:
         A diagnosis: `ok`, `sentence` (the first module that does not export), `wrong` (all of
@@ -281,13 +279,13 @@ def diagnose_export(
 
     Raises:
         RunError: the module itself does not run.
-        Error: everything else that keeps the model from being diagnosed.
+        Error: any other fault that prevents the diagnosis.
     """
     check_choice("exporter", exporter, EXPORTERS)
     check_choice("strategy", strategy, get_args(Strategy))
     check_onnx_options(onnx_options)
     if onnx_options and exporter != "onnx":
-        raise InvalidArgumentError('onnx_options: these are for exporter="onnx"')
+        raise InvalidArgumentError('onnx_options: only used with exporter="onnx"')
     if exporter == "onnx":
         require("torch.onnx", *CONVERSION)
     opaque = one_or_several(opaque)
@@ -296,11 +294,9 @@ def diagnose_export(
     if is_transformers(module):
         models = _of_folder(module, inputs, task, dtype, dynamic, notes)
     elif isinstance(module, (str, os.PathLike)):
-        raise NotFoundError(
-            f"{os.fspath(module)}: is not a folder with a config.json of transformers"
-        )
+        raise NotFoundError(f"{os.fspath(module)}: not a folder with a transformers config.json")
     elif task is not None or dtype is not None:
-        raise InvalidArgumentError("task, dtype: these are for a folder of transformers")
+        raise InvalidArgumentError("task, dtype: only used with a transformers folder")
     else:
         models = iter([_of_module(module, inputs)])
     report = None
@@ -348,7 +344,7 @@ def _diagnosed(
             captured = capture(model.module, model.calls, folder, traced)
         if not captured[0].called or _is_opaque(captured[0], opaque):
             raise InvalidArgumentError(
-                "opaque, traced_method: the model itself is neither opaque nor left out"
+                "opaque, traced_method: the model itself must not be opaque or left out"
             )
         for each in captured:
             attempts.tolerance[2].update(each.float_types)

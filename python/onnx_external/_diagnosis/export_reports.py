@@ -1,4 +1,4 @@
-"""Reports of diagnoses of exports."""
+"""Reports on the diagnosis of exports."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from .reports import (
 
 @dataclass
 class ExportedModule(ModuleDiagnosis):
-    """One module, and how it was exported."""
+    """One module, and how its export went."""
 
     dynamic: list[str] = field(default_factory=list)
-    """Sizes of its inputs that vary, such as "x[0]"."""
+    """The dynamic sizes of the module's inputs, such as "x[0]"."""
     instead: list[str] = field(default_factory=list)
-    """The modules inside it that were custom operators."""
+    """The modules inside this module that were replaced by custom operators."""
     notes: list[str] = field(default_factory=list)
     rewriting: str = ""
-    """For a module that fails: "rewriting mends it", with the places, or why it does not."""
+    """For a module that fails: "rewriting mends it", with code locations, or why it does not."""
 
     @property
     def tried(self) -> bool:
-        """True if it was exported by itself."""
+        """True if the export of the module by itself was tried."""
         return bool(self.status & (Status.OK | WRONG))
 
 
 @dataclass
 class ExportDiagnosis(Diagnosis):
-    """The tree of modules of one model, of which some may not export."""
+    """The modules of a model as a tree, with the outcome of each export."""
 
     exporter: str = ""
-    """ "export", "onnx" or "torchscript"."""
+    """The exporter: "export", "onnx" or "torchscript"."""
     strategy: str = ""
-    """ "failing", "always" or "local"."""
+    """The strategy: "failing", "always" or "local"."""
     shapes: dict[str, Any] = field(default_factory=dict, repr=False)
-    """dynamic_shapes() of the modules that were exported by themselves."""
+    """The dynamic shapes of the modules that were exported by themselves, by name."""
 
     def _exported(self) -> list[ExportedModule]:
         return [each for each in self.modules if isinstance(each, ExportedModule)]
@@ -59,7 +59,7 @@ class ExportDiagnosis(Diagnosis):
     def wrong(self) -> list[ModuleDiagnosis]:
         """The modules that do not export by themselves, in the order in which they return.
 
-        A module inside one that exports prevents nothing, and is not included.
+        A module inside a module that exports prevents nothing, and is not included.
         """
         whole = [each.name for each in self.modules if each.status & ~Status.CUSTOM == Status.OK]
         return [
@@ -70,7 +70,7 @@ class ExportDiagnosis(Diagnosis):
 
     @property
     def sentence(self) -> str:
-        """The first module that does not export, in one sentence."""
+        """One sentence on the first module that does not export."""
         wrong = self.wrong
         if not wrong:
             return self._sound()
@@ -95,7 +95,7 @@ class ExportDiagnosis(Diagnosis):
             return "No module was exported."
         custom = [each.name for each in self.modules if each.status & Status.CUSTOM]
         fails = [each.name for each in tried if each.status & WRONG]
-        told = f"all {len(tried)} modules that were tried export"
+        told = f"all {len(tried)} tried modules export"
         if len(tried) == 1 or fails:
             told = f"{title_of(tried[0])} exports"
         if fails:
@@ -105,17 +105,17 @@ class ExportDiagnosis(Diagnosis):
         return f"{told[0].upper()}{told[1:]}."
 
     def dynamic_shapes(self, name: str = "") -> Any:
-        """Return the `dynamic_shapes` with which a module was exported, for torch.export.export.
+        """Return the `dynamic_shapes` for torch.export.export with which a module was exported.
 
         Args:
-            name: the module's; empty for the model itself.
+            name: the name of the module; empty for the model itself.
         """
         if name not in self.shapes:
             raise InvalidArgumentError(f"{name!r} is not a module that was exported by itself")
         return self.shapes[name]
 
     def _shown(self) -> set[str]:
-        """Return the modules tried or replaced, those around them, and those never called."""
+        """Return the modules to list: tried, replaced or never called, and those around them."""
         exported = self._exported()
         shown = {each.name for each in exported if each.tried or each.status & Status.CUSTOM}
         called = [each.name for each in exported if each.order >= 0]
@@ -128,13 +128,14 @@ class ExportDiagnosis(Diagnosis):
         return shown.union(*map(ancestors, shown))
 
     def lines(self, columns: int | None, only_wrong: bool) -> list[tuple[str, bool]]:
-        """Return a heading, and a line for each module that was tried or contains such a module.
+        """Return a heading, and a line for each module that was tried or contains such modules.
 
-        Below a wrong module are the step, the reason and the dynamic dimensions.
+        The line of a wrong module is followed by the failed step, the reason and the dynamic
+        dimensions.
 
         Args:
-            columns: as of tree().
-            only_wrong: as of tree().
+            columns: as for tree().
+            only_wrong: as for tree().
         """
         wrong = {each.name for each in self.in_wrong_branches}
         shown = wrong if only_wrong else self._shown()
@@ -152,7 +153,7 @@ class ExportDiagnosis(Diagnosis):
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts and lists; numbers that are not finite are strings."""
+        """Return the report as dicts and lists; numbers that are not finite are strings."""
         found = super().to_dict()
         modules = found.pop("modules")
         return {
@@ -165,10 +166,10 @@ class ExportDiagnosis(Diagnosis):
 
 MENDS = "rewriting mends it"
 MENDED = "mended"
-"""The kind of `ExportedModule.rewriting` if oe.torch.export still exports the module."""
+"""The kind of `ExportedModule.rewriting` if oe.torch.export can export the module."""
 MENDED_WHOLE = "mended-whole"
-"""The kind of the same note for a model whose modules do not export by themselves."""
-_EXPORTS_ALL = "oe.torch.export exports the whole model, by rewriting its control flow."
+"""The kind of this note on a whole model whose modules do not export by themselves."""
+_EXPORTS_ALL = "oe.torch.export exports the whole model by rewriting its control flow."
 
 
 def _is_mended(module: ExportedModule) -> bool:
@@ -180,7 +181,7 @@ def _mended_as_it_is(model: ExportedModule) -> bool:
 
 
 _AT = re.compile(r", at (\S+:\d+, in )")
-"""The point where a reason continues with its source line."""
+"""The text in a reason where the location in the source code begins."""
 
 
 def _difference(module: ModuleDiagnosis) -> str:
@@ -194,7 +195,7 @@ def _difference(module: ModuleDiagnosis) -> str:
 
 
 def _row(module: ExportedModule, holds: bool) -> list[str]:
-    """Return status, difference, and forms; nothing for a module that only contains others."""
+    """Return status, difference and forms; empty cells for a module that only contains others."""
     if module.status & Status.NOINPUT:
         return ["", "", ""] if holds else [module.status.words, "-", module.reason]
     forms = f"{first_form(module.inputs)} -> {first_form(module.outputs)}"

@@ -1,4 +1,4 @@
-"""Sizes of a module's outputs as functions of its input sizes, guessed from its calls."""
+"""Guesses the sizes of a module's outputs as functions of its input sizes, from recorded calls."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 _MOST = 16
-"""The number of dynamic sizes up to which three are combined."""
+"""The maximum number of dynamic sizes for which combinations of three are tried."""
 
 
 class Sizes(Protocol):
-    """The sizes of a call's inputs, by their place."""
+    """The sizes among a call's inputs, by position."""
 
     def __getitem__(self, place: int, /) -> Any:
         """Return one size."""
@@ -23,18 +23,18 @@ class Size:
     """A constant, or a function of up to three input sizes with constant factors and summands."""
 
     first: int | None = None
-    """The place of a size among those of the inputs."""
+    """The position of the first size among the sizes of the inputs; None for a constant."""
     operation: str = ""
-    """The operation with the second size: "+", "-" or "*"."""
+    """The operation on the first and the second size: "+", "-" or "*"."""
     second: int | None = None
     factor: int | None = None
-    """The place of a size that the sum, difference or product is multiplied by."""
+    """The position of a size by which the sum, difference or product is multiplied."""
     times: int = 1
     divided: int = 1
     plus: int = 0
 
     def of(self, sizes: Sizes) -> Any:
-        """Return the value for sizes of inputs, which may be torch's symbols."""
+        """Return the value for given input sizes, which may be symbolic torch sizes."""
         if self.first is None:
             return self.plus
         value = sizes[self.first]
@@ -56,7 +56,7 @@ class Size:
 
 
 def _scaled(base: Size, values: Sequence[int], wanted: Sequence[int]) -> Iterator[Size]:
-    """Yield the base, then the base with constants that could fit the first call."""
+    """Yield the base function, then the same with constants that could fit the first call."""
     yield base
     first, want = values[0], wanted[0]
     parts = (base.first, base.operation, base.second, base.factor)
@@ -70,7 +70,7 @@ def _scaled(base: Size, values: Sequence[int], wanted: Sequence[int]) -> Iterato
 def _candidates(
     calls: Sequence[Sequence[int]], wanted: Sequence[int], preferred: Sequence[int]
 ) -> Iterator[Size]:
-    """Yield candidates, simplest first; a size that is equal in all calls is not a candidate."""
+    """Yield candidates, the simplest first; sizes that are equal in all calls are not used."""
     vary = [place for place in range(len(calls[0])) if len({call[place] for call in calls}) > 1]
     vary.sort(key=lambda place: (place not in preferred, place))
     for place in vary:
@@ -90,12 +90,12 @@ def _candidates(
 def guess_size(
     calls: Sequence[Sequence[int]], wanted: Sequence[int], preferred: Sequence[int] = ()
 ) -> Size | None:
-    """Return the simplest function that gives an output's size in all calls, or None.
+    """Return the simplest function that yields an output's size in all calls; None if none fits.
 
     Args:
-        calls: the sizes of the inputs, by call.
-        wanted: the size of the output, by call.
-        preferred: places of sizes that are tried first.
+        calls: the sizes of the inputs, for each call.
+        wanted: the size of the output, for each call.
+        preferred: the positions of sizes to try first.
     """
     if len(set(wanted)) == 1:
         return Size(plus=wanted[0])

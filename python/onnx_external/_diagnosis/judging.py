@@ -1,4 +1,4 @@
-"""Comparison of a module's piece of the model with the module itself."""
+"""Compares the parts of a model that implement modules with the modules themselves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .unmarked import Unmarked
 
 
 def diagnosis_of(recorded: Recorded, outcome: Outcome) -> ModuleDiagnosis:
-    """Return the diagnosis of a module."""
+    """Return the diagnosis of a module, made from its record and the outcome."""
     return ModuleDiagnosis(
         recorded.name,
         recorded.cls,
@@ -50,14 +50,14 @@ class Judge:
     """Cuts pieces out of one model, and runs them on recorded values.
 
     Args:
-        model: its path.
-        whole: it, loaded.
-        root: it as the piece of the outermost module.
+        model: the path of the model.
+        whole: the loaded model.
+        root: the whole model as the piece of the outermost module.
         boundary: inner values of the model.
         count: the number of input sets.
         tolerance: the tolerance of all comparisons.
-        follow: also run each piece on the values that the model computes before it.
-        unmarked: nodes that are in no module's piece.
+        follow: also run each piece on the inputs that the model itself computes.
+        unmarked: nodes that do not belong to the piece of any module.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Judge:
         """True if the model's values before a module can be trusted."""
 
     def piece(self, name: str) -> Piece | Error | None:
-        """Return a module's piece, why it cannot be cut, or None if the model has no node of it."""
+        """Return a module's piece, an error if it cannot be cut, or None if it has no nodes."""
         if name not in self._pieces:
             try:
                 self._pieces[name] = cut_piece(self._model, name)
@@ -88,7 +88,7 @@ class Judge:
         return self._pieces[name]
 
     def fetch(self, modules: Sequence[Recorded]) -> None:
-        """Compute what the pieces of modules need, in as few runs of the model as possible."""
+        """Compute the inputs of the modules' pieces, in as few runs of the model as possible."""
         called = sorted((each for each in modules if each.order >= 0), key=lambda each: each.order)
         pieces = [self.piece(each.name) for each in called]
         self._boundary.fetch(
@@ -96,14 +96,14 @@ class Judge:
         )
 
     def whole(self, recorded: Recorded) -> ModuleDiagnosis:
-        """Judge a module with everything inside it."""
+        """Judge a module, including everything inside it."""
         return diagnosis_of(recorded, self.around(recorded, []))
 
     def around(self, recorded: Recorded, replaced: Sequence[Recorded]) -> Outcome:
-        """Judge the operations of a module around some modules inside it.
+        """Judge the operations of a module without some modules inside it, which are replaced.
 
-        Their outputs in the reference are inputs of the piece, and their inputs are expected
-        outputs of it.
+        The outputs that the replaced modules have in the reference become inputs of the piece, and
+        their inputs become expected outputs of the piece.
         """
         if recorded.order < 0:
             return Outcome(Status.NOINPUT, reason="it was not called")
@@ -140,17 +140,17 @@ class Judge:
         return found
 
     def _without_nodes(self, name: str) -> str:
-        """Return why a module has no piece."""
+        """Return the reason why a module has no piece."""
         if name in self._unmarked.inside:
-            return "it is inside of a branch or a loop, which is judged with the module around it"
+            return "it is inside a branch or a loop, which is judged with the module around it"
         return "no node of the model was made for it"
 
     def _without_outputs(self, piece: Piece) -> str:
-        """Return why none of a piece's results is an output of its module."""
+        """Return the reason why no result of a piece is an output of its module."""
         after = [name for name in piece.outputs if name in self._unmarked.reads]
         if after:
-            return f"nodes that are marked with no module compute its outputs, from {after[0]}"
-        return "none of its outputs is a value of the model"
+            return f"nodes without a module name compute its outputs, starting from {after[0]}"
+        return "none of its outputs is a value in the model"
 
     def _cut(self, name: str, replaced: Sequence[Recorded]) -> Piece | None:
         if replaced:
@@ -168,14 +168,14 @@ class Judge:
     def _refuse_strange_inputs(
         self, recorded: Recorded, replaced: Sequence[Recorded], piece: Piece, number: int
     ) -> None:
-        """Raise an error for a piece that starts inside its module, if the model is wrong there."""
+        """Raise an error if a piece starts inside its module and the model is wrong there."""
         made = self._unmarked.gives.intersection(piece.inputs)
         made.difference_update(*(inner.outputs for _, inner in self._pieces_of(replaced)))
         if self.model_is_right or not made:
             return
         own = self._boundary.values(sorted(made), number)
         for name in own.keys() - self._stand_ins(recorded, own, number, "input").keys():
-            raise RunError(f"nodes that are marked with no module compute {name}, which it takes")
+            raise RunError(f"nodes without a module name compute {name}, which it takes")
 
     def _run(
         self,
@@ -210,7 +210,7 @@ class Judge:
     def _side_by_side(
         self, replaced: Sequence[Recorded], own: dict[str, Any], number: int
     ) -> dict[str, Any]:
-        """Return values in which outputs of modules lie side by side, with the recorded ones."""
+        """Return joined outputs of several modules, with the recorded outputs filled in."""
         found: dict[str, Any] = {}
         for each, inner in self._pieces_of(replaced):
             recorded = each.values(number, "output")
@@ -225,7 +225,7 @@ class Judge:
     def _wanted(
         self, recorded: Recorded, replaced: Sequence[Recorded], number: int
     ) -> list[Wanted]:
-        """Return a module's recorded outputs, except those that come from replaced modules."""
+        """Return a module's recorded outputs, except outputs that replaced modules produce."""
         inside = [array for each in replaced for array in each.values(number, "output")]
         values = zip(
             recorded.values(number, "output"), recorded.plain(number, "output"), strict=True
@@ -239,7 +239,7 @@ class Judge:
     def _taken(
         self, recorded: Recorded, piece: Piece, own: dict[str, Any], number: int
     ) -> dict[str, Any]:
-        """Return the recorded values of the inputs of a module's piece."""
+        """Return the recorded values for the inputs of a module's piece."""
         find = partial(self._stand_ins, recorded, number=number, side="input")
         return stand_ins_of_sums(own, piece.sums, find)
 

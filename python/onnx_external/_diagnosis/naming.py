@@ -1,4 +1,4 @@
-"""Names of modules in options, and their validation."""
+"""Checks the names of modules in options."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from .._base.errors import InvalidArgumentError
 
 
 def one_or_several(given: Any) -> Collection[Any]:
-    """Return names and classes as a list; a single one needs no list."""
+    """Return names and classes as a collection; a single one may be given directly."""
     return (given,) if isinstance(given, (str, type)) else given
 
 
 def is_named(name: str, module: Any, keys: Collection[Any]) -> bool:
-    """Return whether one of the keys is a module's name, its class, or the name of its class."""
+    """Return whether a module's name, class or class name is among the keys."""
     return any(key in keys for key in (name, type(module).__name__, type(module)))
 
 
 def check_names(module: Any, **options: Iterable[Any]) -> None:
-    """Raise an error for names that no module has, because they are mistakes.
+    """Raise an error for names that no module has.
 
     Args:
-        module: the outermost one.
-        **options: the names that each option has.
+        module: the outermost module.
+        **options: the names given in each option.
     """
     known: set[Any] = set()
     for name, each in module.named_modules():
@@ -38,7 +38,7 @@ def check_names(module: Any, **options: Iterable[Any]) -> None:
 
 
 def check_choice(option: str, value: Any, allowed: Collection[str]) -> None:
-    """Raise an error for a value that is not allowed."""
+    """Raise an error if a value is not one of those allowed."""
     if value not in allowed:
         known = ", ".join(map(repr, allowed))
         raise InvalidArgumentError(f"{option}: {value!r} is not one of {known}")

@@ -1,4 +1,4 @@
-"""Outcome of one attempt at a module: a piece of the model that ran, or an export."""
+"""The outcome of judging one module, by running its piece of the model or by an export."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from .reports import Status
 
 @dataclass
 class Outcome:
-    """The status of a module, and the comparisons."""
+    """The status of a module, with the comparisons on which it is based."""
 
     status: Status = Status.OK
     step: str = ""
-    """The one that failed, of FAIL."""
+    """The step that failed, if the status is FAIL."""
     reason: str = ""
-    """The reason of FAIL or NOINPUT."""
+    """The reason for a status of FAIL or NOINPUT."""
     sets: list[list[Comparison]] = field(default_factory=list)
-    """The comparisons, by input set."""
+    """The comparisons in each input set."""
     followed: list[list[Comparison]] = field(default_factory=list)
-    """The comparisons when run on the values that the model computes before it."""
+    """The comparisons of a run on the inputs that the model itself computes."""
     notes: list[str] = field(default_factory=list)
     unjudged: bool = False
-    """True if a module inside it could not be a custom operator."""
+    """True if a module inside it could not be replaced by a custom operator."""
 
     @property
     def compared(self) -> list[Comparison]:
-        """The comparisons of all sets."""
+        """The comparisons of all input sets."""
         return [each for compared in self.sets for each in compared]
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing was really compared: no elements, or only NaN on both sides."""
+        """True if there was nothing to compare: no elements, or only NaN on both sides."""
         return all(each.is_empty for each in self.compared)
 
     def judge(self) -> None:
-        """Set the status to DISC if any comparison does not agree."""
+        """Set the status to DISC if any compared output does not agree."""
         if not all(each.ok or each.is_empty for each in self.compared):
             self.status = Status.DISC

@@ -1,4 +1,4 @@
-"""Pieces of the model, one for each module, and the values that they run on."""
+"""Cuts a piece for each module out of a model, and provides the values on which the piece runs."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from .shared_products import Part, apart, own_outputs
 from .spill import Spilled, can_spill, spill
 
 _LARGE = 128 << 20
-"""Bytes of weights from which a piece is loaded without copies of them."""
+"""The size of weights in bytes from which a piece is loaded without copying them."""
 
 Tolerance = tuple[float | None, float | None, Collection[str]]
-"""atol, rtol, and the types of other values, as compare() takes them."""
+"""The arguments of compare(): atol, rtol, and further types."""
 
 
 @dataclass
 class Piece:
-    """The model of one module, or of a part of it."""
+    """The part of a model that implements a module, or some operations of a module."""
 
     data: Any
-    """The bytes of the piece, or the path of the whole model."""
+    """The bytes of the piece as a model, or the path of the whole model."""
     inputs: list[str]
     outputs: list[str]
     weight_bytes: int
     sums: list[tuple[str, str]] = field(default_factory=list)
-    """Pairs of its inputs that only its first nodes take, which add them: the module itself takes
-    their sum."""
+    """Pairs of inputs that the first nodes of the piece only add: the module itself takes their
+    sum."""
     gives: Set[str] = frozenset()
-    """All results of its nodes, including those for other modules."""
+    """All results of the piece's nodes, including results that belong to other modules."""
     part: Part | None = None
-    """The part of a value of the model that its output is, if other modules make the rest."""
+    """If several modules produce one value of the model together: the part that is the output."""
 
 
 _ADDING = ("SkipSimplifiedLayerNormalization", "SkipLayerNormalization")
-"""Operators of ONNX Runtime that add two values, and normalize the sum."""
+"""ONNX Runtime's operators that add two values and normalize the sum."""
 
 
 def cut_piece(model: str, name: str, without: Sequence[str] = ()) -> Piece | None:
-    """Cut a module out of a model; None if no node of the model was made for it."""
+    """Cut a module out of a model; None if the model has no nodes for the module."""
     try:
         data, report = cut_bytes(model, module=name, without=list(without))
     except NotFoundError:
@@ -62,7 +62,7 @@ def cut_piece(model: str, name: str, without: Sequence[str] = ()) -> Piece | Non
 
 
 def _sums(data: bytes, inputs: Set[str]) -> list[tuple[str, str]]:
-    """Return the pairs of a model's inputs that are only added to each other."""
+    """Return the pairs of a piece's inputs that are only added to each other."""
     if not any(kind.encode() in data for kind in _ADDING):
         return []
     try:
@@ -80,17 +80,17 @@ def _sums(data: bytes, inputs: Set[str]) -> list[tuple[str, str]]:
 
 
 def load(piece: Piece, providers: list[Any], name: str, folder: str) -> Session:
-    """Load a piece exactly as the model states it; the weights of a large one are memory-mapped."""
+    """Load a piece without changing it; if its weights are large, they are memory-mapped."""
     is_piece = isinstance(piece.data, bytes)
     lean = piece.weight_bytes >= _LARGE
     return Session(piece.data, providers, name, folder if is_piece else None, lean, is_piece)
 
 
 class Boundary:
-    """Inner values of the model, as the model computes them, on disk."""
+    """The inner values that the model computes, stored on disk."""
 
     _AT_ONCE = 64
-    """The number of values that one run of the model returns, and memory holds."""
+    """The number of values that one run of the model returns and that are in memory at a time."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Boundary:
         self._known: list[dict[str, Value | Spilled]] = [dict(feed) for feed in feeds]
         self._feeds, self._count = feeds, 0
         self._lost: set[str] = set()
-        """Values that cannot be computed."""
+        """The names of values that cannot be computed."""
 
     @property
     def given(self) -> Set[str]:
@@ -113,10 +113,10 @@ class Boundary:
     def fetch(self, names: Iterable[str]) -> None:
         """Compute inner values that are not known yet, in all input sets.
 
-        If the model does not run to its end, these are the values before the node that fails.
+        If a node of the model fails, only the values before this node are computed.
 
         Args:
-            names: from the first that is computed to the last, more or less.
+            names: the names of the values, approximately in the order of their computation.
         """
         done = self._lost.union(self._known[0])
         inside = [each for each in dict.fromkeys(names) if each not in done]
@@ -129,18 +129,18 @@ class Boundary:
         """Return values of one input set by name; arrays are memory-mapped.
 
         Raises:
-            RunError: the model does not run up to one of them.
+            RunError: the model fails before one of the values.
         """
         self.fetch(names)
         lost = [name for name in names if name in self._lost]
         if lost:
-            raise RunError(f"the model does not run up to {lost[0]}, which the module takes")
+            raise RunError(f"the model fails before it computes {lost[0]}, which the module takes")
         known = self._known[number]
         found = {name: known[name] for name in names}
         return {n: each.read() if isinstance(each, Spilled) else each for n, each in found.items()}
 
     def _try(self, names: list[str]) -> bool:
-        """Compute all of them, or those before one that cannot be computed."""
+        """Compute all values or, if one cannot be computed, the values before it."""
         try:
             self._compute(names)
         except RunError:
@@ -169,10 +169,10 @@ class Boundary:
 
 
 def _distance(one: Array, other: Array) -> float:
-    """Return the difference relative to the other's size; infinite if shapes or kinds differ.
+    """Return the relative difference of two arrays; infinite if shapes or kinds differ.
 
-    Elements that are equally infinite, or have the same extreme, were filled in by a mask and are
-    left out.
+    Elements that are infinite or have the same extreme value on both sides are assumed to be filled
+    in by a mask, and are left out.
     """
     if one.shape != other.shape or kind_of(one) != kind_of(other):
         return float("inf")
@@ -195,11 +195,11 @@ def _distance(one: Array, other: Array) -> float:
 
 
 _FAR = 1e30
-"""The distance that comparable values get if they are NaN or infinite."""
+"""The distance of comparable arrays whose difference is NaN or infinite."""
 _REORDERED = 1e-3
-"""The largest distance of values that are sorted first: even two random ones are close then."""
+"""The maximum distance of sorted arrays; it is low because sorting makes random arrays similar."""
 _SAME = 0.5
-"""A value of the model corresponds to a recorded one up to this distance."""
+"""The maximum distance at which a value of the model corresponds to a recorded value."""
 
 
 def stand_ins(
@@ -208,16 +208,17 @@ def stand_ins(
     plain: Sequence[bool],
     right: Container[str],
 ) -> dict[str, Array]:
-    """Return the recorded value that corresponds to a value of the model; not all have one.
+    """Return the recorded values that correspond to values of the model, where there are any.
 
-    It is the nearest one. If the model goes wrong, its value may be far from all recorded values;
-    then the most similar one of its shape is taken that corresponds to nothing else.
+    This is the nearest recorded value. If the model goes wrong, its value may be far from all
+    recorded values. In this case, it is the most similar value of the same shape that does not
+    correspond to any other value.
 
     Args:
         own: values of the model by name.
         candidates: the recorded values.
-        plain: which of these may correspond to a value that is far from all candidates.
-        right: names of values that are right, so that they correspond to a near one, or to none.
+        plain: which candidates may correspond to a value that is far from all candidates.
+        right: the names of correct values, which only correspond to near candidates.
     """
     found, taken, lost = {}, set(), []
     for name, value in own.items():
@@ -241,10 +242,10 @@ def stand_ins(
 
 
 def _place_of(value: Array, candidates: Sequence[Array], far: Sequence[float]) -> int | None:
-    """Return the candidate near to a value, or with its elements in another order.
+    """Return the index of the candidate near a value, or with the same elements in another order.
 
-    Rows that are grouped by something, such as the expert that takes them, may be in any order
-    within a group.
+    Rows that a model groups, such as by the expert that processes them, may be in any order within
+    a group.
     """
     nearest = min(far, default=float("inf"))
     if nearest <= _SAME:
@@ -258,7 +259,7 @@ def _place_of(value: Array, candidates: Sequence[Array], far: Sequence[float]) -
 
 
 def _similarity(one: Array, other: Array) -> float:
-    """Return the cosine of the angle between two arrays of one shape."""
+    """Return the cosine similarity of two arrays with the same shape."""
     with np.errstate(all="ignore"):
         left, right = (each.astype(np.float64).reshape(-1) for each in (one, other))
         size = float(np.linalg.norm(left) * np.linalg.norm(right))
@@ -271,13 +272,13 @@ def stand_ins_of_sums(
     sums: Iterable[tuple[str, str]],
     find: Callable[[dict[str, Value]], dict[str, Array]],
 ) -> dict[str, Array]:
-    """Return recorded values that correspond to values of the model, some of them by their sum.
+    """Return the recorded values that correspond to the model's values or to sums of two of them.
 
     Args:
         own: values of the model by name.
-        sums: pairs of names. The counterpart of the pair's sum is used for the first, and zeros for
-            the second.
-        find: finds corresponding values.
+        sums: pairs of names. The recorded value for a pair's sum is used for the first name, and
+            zeros for the second.
+        find: a function that finds the corresponding values.
     """
     values = dict(own)
     pairs = {f"{one} + {other}": (one, other) for one, other in sums if {one, other} <= own.keys()}
@@ -296,9 +297,9 @@ class Wanted(NamedTuple):
 
     array: Array
     is_plain: bool
-    """True if it is not part of an object, see Recorded.plain()."""
+    """True if the output is not part of an object; see Recorded.plain()."""
     is_first: bool
-    """True if it is the module's first output."""
+    """True if this is the module's first output."""
 
 
 def compare_outputs(
@@ -309,21 +310,22 @@ def compare_outputs(
     tolerance: Tolerance,
     unfinished: Set[str] = frozenset(),
 ) -> list[Comparison]:
-    """Compare a piece's outputs with recorded ones.
+    """Compare a piece's outputs with recorded outputs.
 
-    Each recorded value is compared with the nearest output of the piece that has its shape. If that
-    is far, it may be wrong, or the model may not have the value: other nodes replaced it, nobody
-    uses it, the module passes its input through, or a cache has it from another module. The first
-    result then counts as wrong; another one does if a single value is left as its counterpart.
+    Each recorded value is compared with the nearest output of the piece that has its shape. If no
+    output is near, the output may be wrong, or the model may not have the value: other nodes
+    replaced it, nothing uses it, the module passes its input through, or a cache has it from
+    another module. In this case, the module's first result counts as wrong. Another result only
+    counts as wrong if a single output is left for it.
 
     Args:
         got: the outputs of the piece.
         wanted: the recorded outputs.
-        handed_on: the inputs of the module.
-        ends: outputs of the whole model that only the first result could be.
+        handed_on: the recorded inputs of the module, which it may pass through.
+        ends: outputs of the whole model, which can only correspond to the first result.
         tolerance: the tolerance of the comparison.
-        unfinished: values from which nodes marked with no module may compute a result, so that one
-            far from it is not another value of the piece.
+        unfinished: values from which nodes without a module name may compute a result. If such a
+            value is among the remaining outputs, results without a near output are skipped.
     """
     arrays = {name: each for name, each in got.items() if can_spill(each)}
     found: dict[int, Comparison] = {}

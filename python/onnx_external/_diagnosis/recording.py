@@ -1,4 +1,4 @@
-"""Inputs and outputs of every module, recorded on disk while the model runs."""
+"""Records the inputs and outputs of every module on disk while a model runs."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from .reports import ValueForm
 from .spill import Spilled, can_spill, spill
 
 MOST_CALLS = 64
-"""The most calls of one module in one run whose values are recorded."""
+"""The maximum number of calls of a module in one run whose values are recorded."""
 
 _Place = tuple[int, str]
-"""An input set, and "input" or "output"."""
+"""The number of an input set, and "input" or "output"."""
 
 
 @dataclass
 class ModuleRecord:
-    """One module, the order of its calls, and the types and shapes of its inputs and outputs."""
+    """One module, with the order of its calls and the forms of its inputs and outputs."""
 
     name: str
     module: Any
     order: int = -1
-    """Its position in the order of first returns of all modules; -1 if it was never called."""
+    """The position among all modules in the order of their first returns; -1 if never called."""
     counts: dict[int, int] = field(default_factory=dict)
-    """The number of its calls, by input set."""
+    """The number of calls in each input set."""
     float_types: set[str] = field(default_factory=set)
-    """The float types of all values seen."""
+    """The float types of all recorded values."""
     _forms: dict[_Place, dict[str, tuple[str, list[int]]]] = field(default_factory=dict)
-    """Type and shape in the first call, by path."""
+    """The type and shape of each tensor in the first call, by path."""
 
     @property
     def cls(self) -> str:
-        """The name of its class."""
+        """The name of the module's class."""
         return type(self.module).__name__
 
     def forms(self, side: str) -> list[ValueForm]:
-        """Return the forms of the first call's inputs or outputs, with the shape in each set."""
+        """Return the types of the first call's inputs or outputs, with the shapes in each set."""
         found: dict[str, ValueForm] = {}
         for (_, where), forms in sorted(self._forms.items()):
             if where == side:
@@ -65,14 +65,14 @@ class ModuleRecord:
 
 
 class Recorder:
-    """Runs a model on input sets, while the inputs and outputs of its modules are recorded."""
+    """Runs a model on input sets while the inputs and outputs of its modules are recorded."""
 
     def __init__(self, folder: Path) -> None:
-        """Make a recorder that writes values into `folder`."""
+        """Create a recorder that writes values into `folder`."""
         self.folder, self.number, self._order = folder, 0, 0
 
     def returned(self, found: ModuleRecord) -> None:
-        """Note that a module has returned."""
+        """Record that a module has returned."""
         if found.order < 0:
             found.order = self._order
         self._order += 1
@@ -81,9 +81,9 @@ class Recorder:
         """Run the model on each input set.
 
         Args:
-            title: its name in errors.
+            title: the name of the model in errors.
             run: the model, or a method of it.
-            calls: arguments and keywords of each run.
+            calls: the arguments of each run, as (args, kwargs).
 
         Raises:
             ReadWriteError: values cannot be written.
@@ -108,27 +108,27 @@ class Recorder:
 
 @dataclass
 class Recorded(ModuleRecord):
-    """One module, and the place of its values."""
+    """One module, with its recorded values."""
 
     number: int = 0
-    """Its position in the tree."""
+    """The position of the module in the tree of modules."""
     _files: dict[_Place, list[Spilled]] = field(default_factory=dict)
     _plain: dict[_Place, list[bool]] = field(default_factory=dict)
-    """For each of them, whether it is an argument or a result itself, and not inside an object."""
+    """For each recorded value, whether it is itself an argument or result, not inside an object."""
 
     def values(self, number: int, side: str) -> list[Array]:
-        """Return the arrays of one set, of all calls, memory-mapped."""
+        """Return the recorded arrays of all calls in one set, memory-mapped."""
         return [each.read() for each in self._files.get((number, side), [])]
 
     def plain(self, number: int, side: str) -> list[bool]:
-        """Return which of these values are not part of an object such as a cache.
+        """Return, for each of these values, whether it is outside of objects such as caches.
 
-        A cache also has values of other modules, and may be changed while the module runs.
+        A cache also contains values of other modules, and may change while the module runs.
         """
         return self._plain.get((number, side), [])
 
     def write(self, folder: Path, number: int, side: str, value: Any) -> None:
-        """Write the tensors of a value of the running call."""
+        """Write the tensors in an argument or result of the running call."""
         call = self.counts.get(number, 0)
         if call >= MOST_CALLS:
             return
@@ -144,7 +144,7 @@ class Recorded(ModuleRecord):
 
 
 class _Hooks(Recorder):
-    """Records calls by hooks, so that the effects of other hooks belong to a module."""
+    """Records calls by hooks, so that the effects of other hooks count as part of a module."""
 
     def before(self, recorded: Recorded) -> Any:
         def hook(module: Any, args: Any, kwargs: Any) -> None:
@@ -176,12 +176,12 @@ class _Hooks(Recorder):
 
 
 def record(module: Any, calls: Sequence[Call], folder: Path) -> list[Recorded]:
-    """Run a module, and record the inputs and outputs of each of its modules.
+    """Run a model, and record the inputs and outputs of each of its modules.
 
     Args:
         module: the reference.
-        calls: arguments and keywords of each run.
-        folder: the folder for the values; memory holds those of one call of one module.
+        calls: the arguments of each run, as (args, kwargs).
+        folder: the folder for the values; only those of the running call are in memory.
     """
     modules = [
         Recorded(name, each, number=number)

@@ -1,4 +1,4 @@
-"""Reports of diagnoses."""
+"""Reports on the diagnosis of models."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from .._validation.reports import finite
 class Status(enum.Flag):
     """The verdict on a module. Several flags may be set, as in `DISC CHILDC`.
 
-    - OK: Its piece, or its export, computes the same as the module.
-    - DISC: It computes something else (a discrepancy).
-    - FAIL: There is no result. For oe.diagnose(), its piece of the model cannot be cut, loaded or
-      run; for oe.diagnose_export(), it does not export, load or run.
-    - NOINPUT: There was nothing to run or to compare; the reason is beside it.
+    - OK: The module's piece of the model, or its export, computes the same as the module.
+    - DISC: The piece or the export computes something else (a discrepancy).
+    - FAIL: There is no result. For oe.diagnose(), the module's piece of the model cannot be cut,
+      loaded or run; for oe.diagnose_export(), the module does not export, load or run.
+    - NOINPUT: There was nothing to run or to compare; `reason` says why.
     - CHILDC: The other flags hold with modules inside it replaced (the children are custom): by
       their outputs in the reference, or by custom operators. `OK CHILDC` only describes the
       operations around them: as a whole the module may be wrong. With strategy="local" all modules
       inside it are replaced.
-    - CUSTOM: It goes wrong, and was replaced so that the modules around it could be judged.
+    - CUSTOM: The module is wrong, and was replaced so that the modules around it could be judged.
     """
 
     NONE = 0
     OK = enum.auto()
-    """Its piece, or its export, computes the same as the module."""
+    """The module's piece, or its export, computes the same as the module."""
     DISC = enum.auto()
-    """It computes something else."""
+    """The module's piece, or its export, computes something else."""
     FAIL = enum.auto()
-    """Its piece cannot be cut, loaded or run; or it does not export."""
+    """The module's piece cannot be cut, loaded or run, or the module cannot be exported."""
     NOINPUT = enum.auto()
     """There was nothing to run or compare."""
     CHILDC = enum.auto()
     """The other flags hold with modules inside it replaced: by their outputs in the reference, or
     by custom operators."""
     CUSTOM = enum.auto()
-    """It was replaced, so that the modules around it could be judged."""
+    """The module was replaced so that the modules around it could be judged."""
 
     def __str__(self) -> str:
-        """Return the names, e.g. "DISC CHILDC"."""
+        """Return the names of the flags, such as "DISC CHILDC"."""
         return " ".join(each.name or "" for each in self)
 
     @property
     def words(self) -> str:
-        """The status in the words of trees and pages, e.g. "differs itself"."""
+        """The status as shown in trees and pages, such as "differs itself"."""
         verdicts = {"OK": "right", "DISC": "differs", "FAIL": "fails", "NOINPUT": "not compared"}
         told = next((words for name, words in verdicts.items() if Status[name] & self), "")
         itself = " itself" if self & Status.CHILDC and not self & Status.NOINPUT else ""
@@ -61,17 +61,17 @@ WRONG = Status.DISC | Status.FAIL
 
 @dataclass
 class ValueForm:
-    """Type and shapes of an input or output of a module."""
+    """The type and shapes of an input or output of a module."""
 
     name: str
-    """The name of the argument, with the path of a tensor inside it."""
+    """The name of the argument, followed by the path of the tensor inside it."""
     dtype: str
     shapes: list[list[int]]
-    """One for each input set, of the module's first call."""
+    """The shapes in the module's first call in each input set."""
 
     @property
     def dynamic(self) -> list[int]:
-        """The dimensions that differ between input sets: assumed to be dynamic."""
+        """The dimensions whose sizes differ between input sets, which are assumed to be dynamic."""
         ranks = {len(shape) for shape in self.shapes}
         if len(ranks) != 1:
             return []
@@ -79,7 +79,7 @@ class ValueForm:
         return [place for place, each in enumerate(sizes) if len(set(each)) > 1]
 
     def __str__(self) -> str:
-        """Return e.g. "float32[2|3,8|13,64]": sizes of dynamic dimensions by input set."""
+        """Return the form as text, such as "float32[2|3,8|13,64]", with sizes by input set."""
         shape = [str(size) for size in self.shapes[0]]
         for place in self.dynamic:
             shape[place] = "|".join(str(each[place]) for each in self.shapes)
@@ -88,53 +88,53 @@ class ValueForm:
 
 @dataclass
 class ModuleDiagnosis:
-    """The diagnosis of one module."""
+    """The result of diagnosing one module."""
 
     name: str
-    """Empty for the model itself."""
+    """The name of the module; empty for the model itself."""
     cls: str
-    """The name of its class."""
+    """The name of the module's class."""
     status: Status
     """The verdict; several flags of `Status` may be set."""
     step: str = ""
-    """The step that failed, of FAIL."""
+    """The step that failed, if the status is FAIL."""
     reason: str = ""
-    """The reason of FAIL or NOINPUT."""
+    """The reason for a status of FAIL or NOINPUT."""
     order: int = -1
-    """Its position in the order of first returns of all modules."""
+    """The position among all modules in the order of their first returns."""
     inputs: list[ValueForm] = field(default_factory=list)
-    """Its inputs in the first set."""
+    """The inputs of the module's first call."""
     outputs: list[ValueForm] = field(default_factory=list)
-    """Its outputs in the first set."""
+    """The outputs of the module's first call."""
     sets: list[list[Comparison]] = field(default_factory=list)
-    """The comparisons of its outputs, by input set."""
+    """The comparisons of the module's outputs in each input set."""
     replaced: list[list[Comparison]] = field(default_factory=list)
-    """The comparisons when wrong modules inside it are replaced by their outputs in the
-    reference."""
+    """The comparisons of a run in which wrong modules inside it are replaced by their outputs in
+    the reference."""
     followed: list[list[Comparison]] = field(default_factory=list)
-    """The comparisons when run on the values that the model computes before it."""
+    """The comparisons of a run on the inputs that the model itself computes."""
 
     @property
     def worst(self) -> Comparison | None:
-        """The wrong output with the largest difference in all input sets."""
+        """The wrong output with the largest difference in any input set."""
         return _worst(self.sets or self.replaced)[1]
 
     @property
     def worst_set(self) -> int:
-        """The position of its input set among those that were compared."""
+        """The position of the worst output's input set among the compared sets."""
         return _worst(self.sets or self.replaced)[0]
 
     @property
     def times(self) -> float | None:
-        """The largest difference of all sets as a multiple of its tolerance."""
+        """The largest difference in any set, as a multiple of its tolerance."""
         every = [each.times for compared in self.sets or self.replaced for each in compared]
         return max(every, default=None)
 
 
 def _worst(sets: list[list[Comparison]]) -> tuple[int, Comparison | None]:
-    """Return the comparison with the largest difference, and the position of its set.
+    """Return the position of an input set and its comparison with the largest difference.
 
-    As in oe.validate(), outputs that agree count only if nothing is wrong.
+    As in oe.validate(), outputs that agree only count if no output is wrong.
     """
     every = [(place, each) for place, compared in enumerate(sets) for each in compared]
     wrong = [pair for pair in every if not pair[1].ok and not pair[1].is_empty]
@@ -147,12 +147,12 @@ def _worst(sets: list[list[Comparison]]) -> tuple[int, Comparison | None]:
 
 @dataclass
 class Diagnosis(Paged):
-    """The tree of modules of one model."""
+    """The modules of a model as a tree, with the verdict on each."""
 
     model: str
     """The path of the graph, or the exported object."""
     modules: list[ModuleDiagnosis]
-    """The modules, each before those inside it."""
+    """The modules, each before the modules inside it."""
     notes: list[str] = field(default_factory=list)
     """Remarks on what was left out, and why."""
     numbers: list[int] = field(default_factory=list)
@@ -160,7 +160,7 @@ class Diagnosis(Paged):
 
     @property
     def wrong(self) -> list[ModuleDiagnosis]:
-        """The modules that go wrong by themselves, in the order in which they return.
+        """The modules that are wrong by themselves, in the order in which they return.
 
         A module that is wrong only because of wrong modules inside it is not included.
         """
@@ -175,12 +175,12 @@ class Diagnosis(Paged):
 
     @property
     def first(self) -> ModuleDiagnosis | None:
-        """The first module that goes wrong."""
+        """The first module that is wrong; None if no module is."""
         return next(iter(self.wrong), None)
 
     @property
     def ok(self) -> bool:
-        """True if outputs, including the model's own, were compared and nothing is wrong."""
+        """True if outputs, including those of the model itself, were compared and none is wrong."""
         compared = any(each.status & Status.OK for each in self.modules)
         return self.first is None and compared and self._uncompared is None
 
@@ -193,19 +193,19 @@ class Diagnosis(Paged):
         return None
 
     def __bool__(self) -> bool:
-        """Return whether nothing is wrong."""
+        """Return `ok`."""
         return self.ok
 
     @property
     def sentence(self) -> str:
-        """The first module that goes wrong, in one sentence."""
+        """One sentence on the first module that goes wrong."""
         first = self.first
         if first is None:
             compared = sum(bool(each.status & Status.OK) for each in self.modules)
-            told = f"No module of {compared} that were compared goes wrong"
+            told = f"None of the {compared} compared modules goes wrong"
             root = self._uncompared
             if root is not None:
-                told += f", but nothing that the model itself gives was compared: {root.reason}"
+                told += f", but no output of the model itself was compared: {root.reason}"
             elif not compared:
                 told = "Nothing was compared"
             return f"{told}."
@@ -220,22 +220,22 @@ class Diagnosis(Paged):
 
     @property
     def remarks(self) -> list[str]:
-        """Text before the sentence: the other modules that are wrong, and notes."""
+        """Sentences to print before the verdict: the other wrong modules, and notes."""
         others = [title_of(each) for each in self.wrong[1:]]
         if len(others) > _SHOWN:
             others[_SHOWN:] = [f"{len(others) - _SHOWN} more"]
         return [*([f"Also wrong: {', '.join(others)}."] if others else []), *self.notes]
 
     def __str__(self) -> str:
-        """Return the tree, and the sentence below it; `repr()` has all of it."""
+        """Return the tree, followed by the sentence; `repr()` returns the whole report."""
         return f"{self.tree()}\n{self.sentence}"
 
     def lines(self, columns: int | None, only_wrong: bool) -> list[tuple[str, bool]]:
-        """Return the lines of tree(), each with whether its module is wrong.
+        """Return the lines of tree(), each with True if the line's module is wrong.
 
         Args:
-            columns: as of tree().
-            only_wrong: as of tree().
+            columns: as for tree().
+            only_wrong: as for tree().
         """
         follows = any(each.followed for each in self.modules)
         called = [each.name for each in self.modules if each.order >= 0]
@@ -248,28 +248,28 @@ class Diagnosis(Paged):
         return list(zip(table(rows, columns), wrong, strict=True))
 
     def tree(self, columns: int | None = None, only_wrong: bool = False) -> str:
-        """Return a heading and a line for each module.
+        """Return a table as text, with a heading and a line for each module.
 
         The status is in words: "right itself" and "differs itself" describe a module whose wrong
-        parts were replaced. The difference is the largest of all input sets, among outputs that do
-        not agree if there are any. With strategy="local" it is that of the module's own operations.
+        parts were replaced. The difference is the largest in any input set, among outputs that do
+        not agree if there are any. With strategy="local", only a module's own operations count.
 
         Args:
             columns: the width of a terminal: longer cells are shortened in the middle, shapes
                 before names. None: no cell is shortened.
-            only_wrong: leave out modules that neither are wrong nor have a wrong one inside.
+            only_wrong: leave out modules that are not wrong and contain no wrong module.
         """
         return "\n".join(line for line, _ in self.lines(columns, only_wrong))
 
     @property
     def in_wrong_branches(self) -> list[ModuleDiagnosis]:
-        """The modules that are wrong and those around them, with their positions in `modules`."""
+        """The wrong modules and the modules around them, in the order of `modules`."""
         wrong = [each.name for each in self.modules if each.status & WRONG]
         shown = {*wrong, *(outer for name in wrong for outer in ancestors(name))}
         return [each for each in self.modules if each.name in shown]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts and lists; numbers that are not finite are strings."""
+        """Return the report as dicts and lists; numbers that are not finite are strings."""
         modules = [_document(each) for each in self.modules]
         first = None if self.first is None else self.first.name
         found: dict[str, Any] = finite(
@@ -287,18 +287,18 @@ class Diagnosis(Paged):
 
 
 _OWN = "own operations only"
-"""The remark beside a module that was not judged as a whole."""
+"""The remark on a module that was not judged as a whole."""
 _SHOWN = 5
-"""The number of other wrong modules that are named."""
+"""The maximum number of further wrong modules that a remark names."""
 
 
 def is_inside(name: str, outer: str) -> bool:
-    """Return whether a module is inside another one; all are inside the model, ""."""
+    """Return whether a module is inside another; all modules are inside the model, ""."""
     return name != outer and name.startswith(f"{outer}." if outer else "")
 
 
 def ancestors(name: str) -> Iterator[str]:
-    """Yield the modules around a module, from the nearest to the model itself."""
+    """Yield the names of the modules around a module, from the nearest to the model itself."""
     while name:
         name = name.rpartition(".")[0]
         yield name
@@ -317,18 +317,18 @@ def _document(module: ModuleDiagnosis) -> dict[str, Any]:
 
 
 def title_of(module: ModuleDiagnosis) -> str:
-    """Return the name of a module in sentences."""
+    """Return the name of a module as used in sentences."""
     return f"{module.name} ({module.cls})" if module.name else f"the model itself ({module.cls})"
 
 
 def name_in_tree(module: ModuleDiagnosis) -> str:
-    """Return the last part of its name and its class, indented by its depth."""
+    """Return the last part of a module's name and its class, indented by its depth."""
     depth = module.name.count(".") + 1 if module.name else 0
     return f"{'  ' * depth}{module.name.rpartition('.')[2] or '(model)'} {module.cls}"
 
 
 def largest_difference(sets: list[list[Comparison]]) -> str:
-    """Return the largest difference of all sets, "shape" where shapes differ, "-" if unknown."""
+    """Return the largest difference in any set, "shape" if shapes differ, or "-" if unknown."""
     _, worst = _worst(sets)
     if worst is None or (worst.max_abs is None and not worst.problem):
         return "-"
@@ -336,13 +336,13 @@ def largest_difference(sets: list[list[Comparison]]) -> str:
 
 
 def first_form(forms: Sequence[ValueForm]) -> str:
-    """Return the first input or output of a module, and how many more there are."""
+    """Return the form of the first input or output of a module, and the number of further ones."""
     more = f" +{len(forms) - 1}" if len(forms) > 1 else ""
     return f"{forms[0]}{more}" if forms else "-"
 
 
 def _row(module: ModuleDiagnosis, holds: bool, follows: bool) -> list[str]:
-    """Return a table row; a container that is never called itself gets only its name."""
+    """Return a table row; a container that was never called gets only its name."""
     if holds and module.order < 0 and module.status == Status.NOINPUT:
         return [name_in_tree(module), *[""] * (5 if follows else 4)]
     told = module.reason

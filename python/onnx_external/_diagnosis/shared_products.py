@@ -1,4 +1,4 @@
-"""Products that several modules share: the results of one of these modules."""
+"""Finds matrix products that compute the results of several modules at once."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 from .unmarked import scopes_of
 
 _WIDTHS = "pkg.onnx_external.widths"
-"""The metadata of a node whose result several modules make, side by side."""
+"""The metadata of a node that computes the results of several modules, concatenated."""
 _INT64 = 7
 
 
 class Part(NamedTuple):
-    """A part of the last dimension of a value."""
+    """A range of the last dimension of a value."""
 
     of: str
     start: int
@@ -20,9 +20,9 @@ class Part(NamedTuple):
 
 
 def own_outputs(data: bytes, name: str, outputs: list[str]) -> list[str]:
-    """Leave out results that a product shared by several modules computes for the others.
+    """Leave out results that a shared product computes for other modules.
 
-    A Split splits it; the last modules of that node are those of its outputs.
+    A Split node separates the results; the last module names of that node belong to its outputs.
     """
     if b"Split" not in data:
         return outputs
@@ -42,9 +42,9 @@ def own_outputs(data: bytes, name: str, outputs: list[str]) -> list[str]:
 
 
 def apart(data: bytes, name: str, outputs: list[str]) -> tuple[bytes, list[str], Part | None]:
-    """Split the result of a packed product, if a module makes one part of it.
+    """Split the result of a shared product, if a module's output is one part of it.
 
-    The node of the product states the widths; its last modules are those of the parts.
+    The node of the product states the widths; its last module names belong to the parts.
     """
     if _WIDTHS.encode() not in data:
         return data, outputs, None

@@ -1,4 +1,4 @@
-"""Nodes in no module's piece: marked with no module, or inside a branch or a loop."""
+"""Finds nodes that are in no module's piece: without a module name, or inside a branch or loop."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from .._base.errors import Error
 from .._saving.cut import cut_bytes
 
 _MARKS = ("pkg.torch.onnx.name_scopes", "namespace")
-"""Metadata of a node that names its module; torch's older exporter has it in the node's name."""
+"""Metadata of a node that names its module; torch's older exporter uses the node's name instead."""
 _ROOT = "_export_root."
-"""The prefix of modules' names in torch's graphs of branches and loops."""
+"""The prefix of module names in torch's graphs of branches and loops."""
 _SHOWN = 5
 
 
 @dataclass
 class Unmarked:
-    """The nodes of one model that are in no module's piece."""
+    """The nodes of a model that no module's piece contains."""
 
     kinds: list[str] = field(default_factory=list)
-    """The operators of these nodes, one for each node."""
+    """The operator types of these nodes, one for each node."""
     reads: set[str] = field(default_factory=set)
-    """Values that they read. A module's last results may depend on one of them."""
+    """The values that these nodes read. A module's last results may depend on them."""
     gives: set[str] = field(default_factory=set)
-    """Values that they compute, which may be in the middle of a module."""
+    """The values that these nodes compute, which may be in the middle of a module."""
     inside: set[str] = field(default_factory=set)
-    """Modules with nodes inside a branch or a loop, where no piece begins or ends."""
+    """The modules with nodes inside a branch or loop, where no piece can begin or end."""
 
     @property
     def note(self) -> str:
-        """A report's note on them; empty if there are none."""
+        """A note for the report on these nodes; empty if there are none."""
         if not self.kinds:
             return ""
         kinds = list(dict.fromkeys(self.kinds))
         shown = ", ".join([*kinds[:_SHOWN], *(["..."] if len(kinds) > _SHOWN else [])])
         return (
-            f"{len(self.kinds)} nodes are marked with no module ({shown}), as those that a "
-            "quantizer or an optimizer makes: a module whose results they compute cannot be "
-            "judged alone; the modules around it are."
+            f"{len(self.kinds)} nodes have no module name ({shown}), like nodes added by a "
+            "quantizer or an optimizer. Modules whose results these nodes compute cannot be "
+            "judged alone; the modules around them are judged."
         )
 
 
 def find_unmarked(model: str, outputs: Sequence[str]) -> Unmarked:
-    """Return the nodes of a model that depend on its inputs and are marked with no module.
+    """Return the nodes of a model that depend on its inputs and have no module name.
 
     Args:
-        model: its path.
+        model: the path of the model.
         outputs: the names of all its outputs.
     """
     try:
@@ -77,7 +77,7 @@ def _is_marked(node: Any) -> bool:
 
 
 def _has_graph(node: Any) -> bool:
-    """Return whether it is an If or a loop, whose inner nodes may read any outer value."""
+    """Return whether a node is an If or a loop, whose inner nodes may read any outer value."""
     return any(each.HasField("g") for each in node.attribute)
 
 
@@ -92,7 +92,7 @@ def _modules_inside(node: Any) -> Iterator[str]:
 
 
 def scopes_of(node: Any) -> list[str]:
-    """Return the modules that a node is in; the last of its scopes is the node itself."""
+    """Return the names of the modules that contain a node, without the scope of the node itself."""
     marks = [each.value for each in node.metadata_props if each.key == _MARKS[0]]
     try:
         return [str(each) for mark in marks for each in ast.literal_eval(mark)[:-1]]

@@ -1,4 +1,4 @@
-"""Order in which modules are judged, and which are replaced to judge those around them."""
+"""Decides in which order modules are judged, and which are replaced to judge those around them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .recording import Recorded
 from .reports import WRONG, ModuleDiagnosis, Status, ancestors, is_inside
 
 Strategy = Literal["always", "failing", "local"]
-"""When to look into the modules inside a module: always, only if it goes wrong, or always, with
-each judged by its own operations alone."""
+"""When to judge the modules inside a module: always, only if the module is wrong, or always, but
+each by its own operations alone."""
 
 
 class Walk:
-    """Judges modules from the outermost one on.
+    """Judges modules, beginning with the outermost module.
 
     Args:
-        judge: judges one.
-        modules: all of them, each module before those inside it.
-        strategy: the rule for which modules to look into.
-        opaque: names or classes of modules that are not looked into.
+        judge: judges a single module.
+        modules: all modules, each before the modules inside it.
+        strategy: the rule for judging the modules inside a module.
+        opaque: names or classes of modules whose inner modules are not judged.
         progress: a callback with a module's name, its number and their count.
     """
 
@@ -53,7 +53,7 @@ class Walk:
         return inner
 
     def run(self) -> list[ModuleDiagnosis]:
-        """Return a diagnosis of each module that was visited."""
+        """Return a diagnosis of each module that was judged."""
         root = self._modules[0]
         self._root = self._judge.whole(root)
         self._judge.model_is_right = bool(self._root.status & Status.OK)
@@ -81,7 +81,7 @@ class Walk:
             self._replace_wrong(module, found)
 
     def _called(self, module: Recorded) -> list[Recorded]:
-        """Return the outermost called modules inside a module that have nodes."""
+        """Return the outermost modules inside a module that were called and have nodes."""
         called = []
         for each in self._inner[module.name]:
             if each.order < 0:
@@ -91,7 +91,7 @@ class Walk:
         return called
 
     def _alone(self, module: Recorded) -> ModuleDiagnosis:
-        """Judge the operations of a module itself."""
+        """Judge only the operations of a module itself."""
         inner = self._called(module) if module.order >= 0 else []
         if not inner:
             return self._judge.whole(module)
@@ -112,7 +112,7 @@ class Walk:
         return wrong
 
     def _replace_wrong(self, module: Recorded, found: ModuleDiagnosis) -> None:
-        """Judge a wrong module again, around the wrong modules inside it."""
+        """Judge a wrong module again, with the wrong modules inside it replaced."""
         wrong = self._wrong(module)
         cut = [each for each in wrong if self._found[each.name].step != "cut"]
         if not wrong or len(cut) < len(wrong):

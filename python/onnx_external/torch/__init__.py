@@ -1,4 +1,4 @@
-"""Export of models larger than memory: a graph without weights, filled from files.
+"""Exports models larger than memory: the graph is made without weights, which files provide.
 
 ```python
 import onnx_external as oe
@@ -28,5 +28,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """List what this package offers, without its submodules."""
+    """List the public names of this package, without its submodules."""
     return sorted({*__all__, *(name for name in globals() if name[:2] == "__")})

@@ -1,4 +1,4 @@
-"""Early checks of an export's arguments, which would otherwise fail after the trace."""
+"""Checks the arguments of an export early, because faults would otherwise show after the trace."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _TABLE = "custom_translation_table"
 
 
 def extra_of(extra: Any) -> dict[str, torch.Tensor]:
-    """Return the values of buffers and constants as tensors.
+    """Return the given values of buffers and constants as tensors.
 
     Raises:
-        WrongTypeError: it is not a dict of tensors by name.
+        WrongTypeError: `extra` is not a dict of tensors by name.
     """
     if extra is None:
         return {}
@@ -41,14 +41,14 @@ def _tensor(name: str, value: Any) -> torch.Tensor:
 
 
 def check_weights(weights: Any, max_expand: int) -> None:
-    """Raise an error for weights that cannot be opened.
+    """Raise an error if weights cannot be opened.
 
     Args:
         weights: as for oe.save(), or a module; a stream is not read.
         max_expand: as for `Layout`.
 
     Raises:
-        Error: as oe.save() would raise it after the trace.
+        Error: the error that oe.save() would raise after the trace.
     """
     if weights is None or isinstance(weights, (nn.Module, Checkpoint)) or hasattr(weights, "read"):
         return
@@ -64,11 +64,11 @@ def check_weights(weights: Any, max_expand: int) -> None:
 
 
 def check_onnx_options(options: Mapping[str, Any] | None) -> None:
-    """Raise an error for options that torch.onnx.export does not accept.
+    """Raise an error if torch.onnx.export does not accept an option.
 
     Raises:
-        InvalidArgumentError: it has no such option, or no such opset version.
-        WrongTypeError: an option has another type.
+        InvalidArgumentError: torch.onnx.export has no such option, or no such opset version.
+        WrongTypeError: an option has a value of the wrong type.
     """
     options = options or {}
     known = inspect.signature(torch.onnx.export).parameters

@@ -1,4 +1,4 @@
-"""Known causes why a module cannot be traced, recognized by its parts, e.g. quantized layers."""
+"""Finds known causes why a module cannot be traced, by looking at its parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._untouched import tensors_of
 
 @contextlib.contextmanager
 def causes_told(module: Any) -> Iterator[None]:
-    """Add the cause that is seen in the module to export errors raised in this context."""
+    """Context manager: add to export errors raised in it the cause that the module shows."""
     try:
         yield
     except ExportError as error:
@@ -28,31 +28,31 @@ def causes_told(module: Any) -> Iterator[None]:
 
 
 def cause_in(module: nn.Module, error: BaseException) -> str:
-    """Return the first known cause why a module cannot be traced, or ""."""
+    """Return the first known cause why a module cannot be traced; "" if none is known."""
     every = list(chain(error))
     if any(map(_meets_packed, every)):
         return (
             "a packed sequence (pack_padded_sequence) has sizes that depend on the lengths; run "
-            "the layer on the padded tensor, and mask what is behind the lengths"
+            "the layer on the padded tensor, and mask the padding"
         )
     text = " ".join(map(str, every))
     unrolled = [name for name, each in module.named_modules() if type(each) is nn.RNN]
     if unrolled and "specialized it to be a constant" in text:
         return (
-            f"{unrolled[0] or 'the module'} (RNN) is traced for one length of its sequence; leave "
-            "that size out of dynamic_shapes, or take nn.GRU or nn.LSTM, whose length may vary"
+            f"{unrolled[0] or 'the module'} (RNN) is traced for a single sequence length; leave "
+            "that size out of dynamic_shapes, or use nn.GRU or nn.LSTM, whose length may vary"
         )
     drawn = _generator_of(module) if "enerator" in text else ""
     if drawn:
         return (
             f"{drawn} is a torch.Generator, which ONNX does not have; draw without generator=, or "
-            "take the numbers as an input"
+            "make the random numbers an input"
         )
     return next(_causes(module), "")
 
 
 def _generator_of(module: nn.Module) -> str:
-    """Return the name of an attribute that is a generator."""
+    """Return the name of an attribute that is a torch.Generator; "" if there is none."""
     for prefix, each in module.named_modules():
         for name, value in vars(each).items():
             if isinstance(value, torch.Generator):
@@ -61,7 +61,7 @@ def _generator_of(module: nn.Module) -> str:
 
 
 def _meets_packed(error: BaseException) -> bool:
-    """Return whether an error comes from packing a sequence, or a layer that takes packed ones."""
+    """Return whether an error arose in packing a sequence, or in a layer that takes packed ones."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         path = frame.f_code.co_filename.replace(os.sep, "/")
         if path.endswith("torch/nn/utils/rnn.py"):
@@ -79,19 +79,19 @@ def _causes(module: nn.Module) -> Iterator[str]:
         told = f"{name or 'the module'} ({type(each).__name__})"
         if ".ao.nn.quantized" in type(each).__module__ or ".nn.quantized" in type(each).__module__:
             yield (
-                f"{told} is quantized by torch.ao, and its packed weights have no form in a graph; "
-                "export the module before it is quantized, and quantize the model with "
+                f"{told} is quantized by torch.ao, whose packed weights cannot be represented in a "
+                "graph; export the module before it is quantized, and quantize the model with "
                 "onnxruntime.quantization.quantize_dynamic"
             )
         elif isinstance(each, torch.jit.ScriptModule):
             yield (
-                f"{told} is a module of TorchScript (torch.jit), which torch.export cannot trace; "
-                "put the module that it was made of in its place"
+                f"{told} is a TorchScript module (torch.jit), which torch.export cannot trace; "
+                "replace it with the module from which it was made"
             )
         elif type(each).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel"):
-            yield f"{told} distributes what is in it; put the plain module in its place"
+            yield f"{told} distributes the module inside it; replace it with the plain module"
         elif type(each).__name__ == "OptimizedModule":
-            yield f"{told} is compiled by torch.compile; put its _orig_mod in its place"
+            yield f"{told} is compiled by torch.compile; replace it with its _orig_mod"
     for name, tensor in tensors_of(module):
         if type(tensor).__name__ == "DTensor":
             yield (
@@ -100,7 +100,7 @@ def _causes(module: nn.Module) -> Iterator[str]:
             )
         elif tensor.layout is not torch.strided:
             yield (
-                f"{name} is of layout {tensor.layout}, for which ONNX has no operators; make it "
+                f"{name} has the layout {tensor.layout}, for which ONNX has no operators; make it "
                 "dense: tensor.to_dense()"
             )
         elif tensor.is_quantized:

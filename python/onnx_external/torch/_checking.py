@@ -1,4 +1,4 @@
-"""Comparison of a graph on ONNX Runtime with its module in torch, before anything is saved."""
+"""Compares a graph on ONNX Runtime with its module in torch, before anything is saved."""
 
 from __future__ import annotations
 
@@ -29,91 +29,91 @@ from ._state import Changed, StateReference
 from ._untouched import has_no_data
 
 LARGEST = 1 << 30
-"""The most bytes of weights of a graph that is checked by default."""
+"""The maximum size in bytes of the weights of a graph that is checked by default."""
 
 
 class WrongGraphError(ExportError):
-    """The outputs of a graph differ from the module's, or would for some sizes."""
+    """Raised if a graph's outputs differ from the module's, or would differ for some sizes."""
 
     def __init__(self, message: str, guards: Sequence[Guard] = ()) -> None:
         super().__init__(message)
         self.guards = list(guards)
-        """Assumptions of the graph that the inputs violate."""
+        """The assumptions of the graph that the inputs violate."""
 
 
 class UnloadableGraphError(ExportError):
-    """ONNX Runtime cannot load a graph."""
+    """Raised if ONNX Runtime cannot load a graph."""
 
 
 @dataclass
 class Checked:
-    """The result of a comparison."""
+    """The result of comparing a graph with its module."""
 
     sets: int = 0
     """The number of input sets on which the graph agrees with the module."""
     notes: list[str] = field(default_factory=list)
     made: int = 0
-    """The number of those that were generated: the example with other sizes."""
+    """The number of these sets that were generated from the example, with other sizes."""
     disproved: set[str] = field(default_factory=set)
-    """Guards that a set violates although the graph agrees: they do not limit the graph."""
+    """Guards that do not limit the graph: it agrees with the module for sets that violate them."""
     unloadable: str = ""
-    """The reason why ONNX Runtime, lacking an operator for a type, cannot load the graph."""
+    """The reason why ONNX Runtime cannot load the graph, if it lacks an operator for a type."""
 
 
 def why_not(module: Any, asked: bool | None) -> str:
-    """Return why a graph cannot be compared with a module; "" if it can.
+    """Return the reason why a graph cannot be compared with a module; "" if it can be.
 
     Args:
-        module: a torch module, or a program of torch.export; None if there is none with values.
-        asked: True if the caller asked for the check, whatever its cost.
+        module: a torch module or torch.export program; None if none has the weights' values.
+        asked: True if the caller requested the check regardless of its cost.
     """
     if missing := missing_text("onnxruntime"):
         return missing
     if module is None:
         return (
-            "no module here has the values that weights=, extra= or mapping= gives; a module "
-            "given as weights= is run with its own values"
+            "no module has the values that weights=, extra= or mapping= provides; a module "
+            "passed as weights= is run with its own values"
         )
     if not isinstance(module, nn.Module):
         return ""
     tensors = [*module.parameters(), *module.buffers()]
     if any(has_no_data(each) for each in tensors):
-        return "the module has no weights of its own to be run with"
+        return "the module has no weights of its own with which it could run"
     size = sum(each.numel() * each.itemsize for each in tensors)
     if size > LARGEST and not asked:
-        return f"the weights have {size / 1e9:.1f} GB; check=True runs the graph all the same"
+        return f"the weights have {size / 1e9:.1f} GB; check=True runs the graph nevertheless"
     return ""
 
 
 @dataclass
 class Checking:
-    """Compares a graph with a module."""
+    """Compares a graph with the module from which it was exported."""
 
     module: Any
-    """The module, or a program of torch.export."""
+    """The module, or a torch.export program."""
     sizes: Sizes
     calls: Sequence[Call]
-    """The example, and all further sets."""
+    """The calls to compare: the example, and all further input sets."""
     draws: Sequence[str] = ()
-    """The random operators of the program."""
+    """The operators of the program that draw random numbers."""
     types: Collection[str] = ()
-    """The 16-bit float types in which the program computes, and so the precision of its results."""
+    """The 16-bit float types in which the program computes; they limit the precision of results."""
     makes_sets: bool = True
-    """True if inputs of other sizes are generated, when there is only an example."""
+    """True if inputs of other sizes are generated when there is only an example."""
     atol: float | None = None
-    """The tolerance for rounding; None to choose it by the types and sizes of the results."""
+    """The absolute tolerance; None to choose it by the types and magnitudes of the results."""
     rtol: float | None = None
     changed: Sequence[Changed] = ()
     """Buffers and inputs that the module changes."""
     state_named: Sequence[str] = ()
-    """The outputs for these; nothing if the graph does not have them."""
+    """The names of the outputs for `changed`; empty if the graph does not have these outputs."""
     _reference: Any = None
 
     def run(self, save_into: Callable[[Path], None]) -> Checked:
-        """Save the graph to a temporary folder, and run it on all sets.
+        """Save the graph to a temporary folder, and run it on all input sets.
 
         Args:
-            save_into: a function that saves to the given path.
+            save_into: a function that saves the graph to a given path.
 
         Raises:
             ExportError: the outputs of the graph differ from the module's.
@@ -140,12 +140,12 @@ class Checking:
         return found
 
     def _of_halves(self, error: RunError) -> str:
-        """Return a note on how a 16-bit module computes in float32, for the end of an error."""
+        """Return advice on how a 16-bit module can compute in float32, as the end of an error."""
         if not self.types and error.kind != NO_KERNEL[1]:
             return ""
         kinds = " and ".join(sorted(self.types)) or "bfloat16"
         return (
-            f"; it computes in {kinds}: module.float() computes in float32, and so does a part "
+            f"; it computes in {kinds}: module.float() computes in float32, as does code "
             "within torch.autocast(..., enabled=False)"
         )
 
@@ -175,14 +175,14 @@ class Checking:
                 found.made += 1
 
     def _count(self, call: Call, found: Checked) -> None:
-        """Count a set for which the graph agrees."""
+        """Count an input set for which the graph agrees with the module."""
         found.sets += 1
         found.disproved.update(str(each) for each in self.sizes.disproved(call))
 
     def _with_other_values(self, session: Any, call: Call, name: str, found: Checked) -> str:
-        """Retry with other values if a condition came out otherwise.
+        """Try other values if a condition has another outcome for this input set.
 
-        Two branches may agree by chance.
+        With the given values, two branches may agree by chance.
         """
         tests = [each for each in self.sizes.broken(call) if each.is_test]
         if not tests:
@@ -194,12 +194,12 @@ class Checking:
             return "it takes another branch"
         problem = self._problem(session, other, wanted, name, found)
         if not problem:
-            text = f"{name} breaks {broken_text(tests)}; the graph agrees nevertheless"
+            text = f"{name} violates {broken_text(tests)}, but the graph agrees with the module"
             found.notes.append(text)
         return problem
 
     def _made(self, found: Checked) -> Iterator[tuple[str, Call, Any]]:
-        """Yield sets of other sizes that the module accepts, with its outputs."""
+        """Yield input sets of other sizes that the module accepts, with the module's outputs."""
         for group in other_sizes(self.sizes, self.calls[0]):
             for call in group:
                 name = f"inputs of other sizes ({self.sizes.text(call)})"
@@ -211,7 +211,7 @@ class Checking:
                 break
 
     def _wanted(self, call: Call, name: str, found: Checked) -> dict[str, Any]:
-        """Return the module's outputs, and note the state that it keeps for the next call."""
+        """Return the module's outputs, and note state that it keeps for the next call."""
         known = [each.name for each in self.changed if each.is_buffer]
         given, notes = first_call(self._reference, Given({}, call=call), name, known)
         found.notes += [note for note in notes if note not in found.notes]
@@ -220,7 +220,7 @@ class Checking:
     def _problem(
         self, session: Any, call: Call, wanted: dict[str, Any], name: str, found: Checked
     ) -> str:
-        """Return how the graph differs from the module; "" if it does not."""
+        """Return a text on how the graph differs from the module; "" if it does not."""
         names = [form.name for form in session.inputs]
         given = dict(self._reference.feed(call, names))
         misfits = session.misfits(given)
@@ -241,29 +241,28 @@ class Checking:
         cause = _cause(broken, _numbers(self.calls[0], call))
         if isinstance(self.module, nn.Module):
             fault = training_mode_of(self.module, self._reference.name)
-            cause = f"{fault}. If that is meant, {cause}" if fault else cause
+            cause = f"{fault}. If this is intended, {cause}" if fault else cause
         return WrongGraphError(f"the graph is wrong for {name}: {problem}; {cause}", broken)
 
 
 def refuse_unloadable(reason: str) -> None:
-    """Raise an error for a graph that ONNX Runtime cannot load, so that none is called right.
+    """Raise an error if ONNX Runtime cannot load a graph, so that it could not be compared.
 
     Args:
-        reason: why it cannot; empty if it can.
+        reason: the reason why it cannot; empty if it can.
 
     Raises:
-        ExportError: it cannot.
+        ExportError: the reason is not empty.
     """
     if reason:
         raise ExportError(
-            f"{reason}; nothing is saved, since it could not be compared: check=False saves it, "
-            "for "
-            "a runtime that can"
+            f"{reason}; nothing is saved, because the graph could not be compared; "
+            "check=False saves it for a runtime that can load it"
         )
 
 
 def half_types(program: Any) -> list[str]:
-    """Return the 16-bit float types that operators of an ExportedProgram compute."""
+    """Return the 16-bit float types in which operators of an ExportedProgram compute."""
     found: dict[str, None] = {}
     for node in nodes_of(program):
         kind = getattr(node.meta.get("val"), "dtype", None)
@@ -273,13 +272,13 @@ def half_types(program: Any) -> list[str]:
 
 
 def difference(compared: Sequence[Comparison]) -> str:
-    """Return how the outputs of a graph differ from expected ones; "" if they do not."""
+    """Return a text on how a graph's outputs differ from those expected; "" if they do not."""
     wrong = next((each for each in compared if each.is_wrong), None)
     return _difference(wrong) if wrong is not None else ""
 
 
 def notes_of(compared: Sequence[Comparison]) -> list[str]:
-    """Return why outputs that differ by more than the tolerance agree."""
+    """Return notes on outputs that agree although they differ by more than the tolerance."""
     return [f"output {each.output}: {each.note}" for each in compared if each.note]
 
 
@@ -290,13 +289,13 @@ def _difference(compared: Comparison) -> str:
     if compared.max_abs is not None:
         told += f", by {compared.max_abs:.3g} at most, at {compared.max_abs_at}"
     told += f" (expected {compared.expected}, got {compared.actual})"
-    return f"{told}; if that is rounding, atol= says so" if _may_be_rounding(compared) else told
+    return f"{told}; if this is rounding, set atol=" if _may_be_rounding(compared) else told
 
 
 _NEAR = 100
-"""A difference up to this many times the tolerance may be rounding that is not modelled."""
+"""A difference of up to this many tolerances may be rounding that the check does not model."""
 _SMALL = 1e-5
-"""The share of values that may differ so, if the caller's tolerance is less than rounding."""
+"""The relative difference that may be rounding if the caller's tolerance is less than that."""
 
 
 def _may_be_rounding(compared: Comparison) -> bool:
@@ -308,10 +307,10 @@ def _may_be_rounding(compared: Comparison) -> bool:
     return compared.max_abs <= _SMALL * max(abs(float(compared.expected)), compared.scale or 0.0)
 
 
-_DIAGNOSE = "oe.diagnose_export(module, inputs) finds the modules that keep it from being exported"
+_DIAGNOSE = "oe.diagnose_export(module, inputs) finds the modules that prevent the export"
 _WAY_OUT = (
     "write the line so that it holds for all sizes (torch.where, torch.cond), or leave the size "
-    "out of dynamic_shapes; with input_sets=[...] the sizes that you need are tried, and no others"
+    "out of dynamic_shapes; with input_sets=[...], only the sizes that you need are tried"
 )
 
 
@@ -320,14 +319,14 @@ def _cause(broken: Sequence[Guard], numbers: Sequence[str] = ()) -> str:
         return f"it holds for {broken_text(broken)} only; {_WAY_OUT}"
     if numbers:
         return (
-            f"{', '.join(numbers)}: a Python number is not an input of a graph, which computes "
-            "with the example's; give a tensor, or export a model for each number"
+            f"{', '.join(numbers)}: a Python number is not an input of a graph, which uses the "
+            "example's number; give a tensor, or export a model for each number"
         )
-    return f"{_DIAGNOSE}; check=False leaves the comparison out"
+    return f"{_DIAGNOSE}; check=False omits the comparison"
 
 
 def _numbers(example: Call, call: Call) -> list[str]:
-    """Return the floats and bools of an input set that differ from the example's."""
+    """Return texts on the floats and bools in an input set that differ from the example's."""
     leaves = (pytree.tree_flatten_with_path(each)[0] for each in (example, call))
     return [
         f"{pytree.keystr(tuple(path)[1:])} is {other} here and {one} in the example"
@@ -337,14 +336,16 @@ def _numbers(example: Call, call: Call) -> list[str]:
 
 
 def refuse_broken(sizes: Sizes, calls: Sequence[Call]) -> None:
-    """Raise an error for sets that violate the trace's assumptions, if the graph cannot be run.
+    """Raise an error if an input set violates assumptions of the trace.
+
+    This is the check for graphs that cannot be run.
 
     Args:
         sizes: the assumptions of the program.
         calls: the example, and further sets.
 
     Raises:
-        ExportError: of the first set that breaks a guard.
+        ExportError: a set violates a guard; the error names the first such set.
     """
     for number, call in enumerate(calls):
         broken = sizes.broken(call)
@@ -356,7 +357,7 @@ def refuse_broken(sizes: Sizes, calls: Sequence[Call]) -> None:
 
 
 def broken_text(broken: Sequence[Guard]) -> str:
-    """Return the violated assumptions, first those of the user's own lines, within a few lines."""
+    """Return a text on a few of the violated assumptions, those of the user's own lines first."""
     ordered = sorted(broken, key=lambda each: (not each.where, len(each.text)))
     more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
     return ", ".join(map(str, ordered[:3])) + more

@@ -1,9 +1,9 @@
-"""Conversion of complex numbers to pairs of real ones, by torch's own decompositions.
+"""Converts complex numbers to pairs of real numbers, by torch's own decompositions.
 
-torch.onnx knows about thirty operators on complex values: no `exp`, no `einsum`, no writes into
-slices, no products with `1j`. It represents a complex value as a real one whose last dimension is
-2. Here a program is computed in real and imaginary parts instead; only operators without a
-decomposition, such as Fourier transforms, are left to torch.onnx.
+torch.onnx supports about thirty operators on complex values, but not `exp`, `einsum`, writes into
+slices or products with `1j`. It represents a complex value as a real one with an additional last
+dimension of 2. Here a program is converted to real and imaginary parts instead. Only operators
+without a decomposition, such as Fourier transforms, are left to torch.onnx.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from ._complex_operators import INSTEAD, REAL, called, complex_of, is_complex, p
 
 _aten = torch.ops.aten
 _ASKED = (_aten.is_pinned.default,)
-"""Operators by which a ComplexTensor only queries its parts."""
+"""Operators with which a ComplexTensor only queries its parts."""
 _SAME = (_aten.clone.default, _aten.detach.default)
-"""Operators that a ComplexTensor calls on its parts without effect in a graph."""
+"""Operators that a ComplexTensor calls on its parts and that have no effect in a graph."""
 
 
 class _Pair(NamedTuple):
-    """The nodes of both parts of a complex value."""
+    """The nodes of the real and the imaginary part of a complex value."""
 
     re: Node
     im: Node
 
 
 _Made: TypeAlias = Any
-"""A node, a pair, or a list of them for an operator with several results."""
+"""A node, a pair, or a list of nodes and pairs for an operator with several results."""
 
 
 _OF_DECOMPOSITIONS = (NotImplementedError, RuntimeError, AssertionError, TypeError, ValueError)
@@ -44,13 +44,13 @@ _OF_DECOMPOSITIONS = (NotImplementedError, RuntimeError, AssertionError, TypeErr
 
 
 class _LeftError(Exception):
-    """The program cannot be converted, and is left unchanged."""
+    """Raised if a program cannot be converted, and is left unchanged."""
 
 
 def in_real_numbers(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Return an equivalent program in real numbers, or the program itself.
+    """Return an equivalent program in real numbers; the same program if this is not possible.
 
-    Its complex inputs, weights and results are tensors of pairs, as in a graph of torch.onnx.
+    Complex inputs, weights and results become tensors of pairs, as in graphs by torch.onnx.
     """
     if not _has_complex(program.graph_module):
         return program
@@ -79,7 +79,7 @@ def in_real_numbers(program: torch.export.ExportedProgram) -> torch.export.Expor
 
 
 def paired(value: Any) -> Any:
-    """Return a complex tensor as the graph's pairs of floats, and any other value unchanged."""
+    """Return a complex tensor as pairs of floats, and any other value unchanged."""
     if not is_complex(value):
         return value
     made = torch.view_as_real(value.detach().resolve_conj())
@@ -96,7 +96,7 @@ def _is_complex(node: Node) -> bool:
 
 
 def _converted(module: GraphModule) -> tuple[GraphModule, dict[str, str]]:
-    """Return a graph in real numbers, and the new names of its results by their old ones."""
+    """Return a graph in real numbers, and the new names of its results by their old names."""
     made = _Conversion(module).run()
     for name, child in module.named_children():
         if isinstance(child, GraphModule):
@@ -110,7 +110,7 @@ def _converted(module: GraphModule) -> tuple[GraphModule, dict[str, str]]:
 
 
 class _Conversion:
-    """The conversion of one graph."""
+    """Converts one graph to real numbers."""
 
     def __init__(self, module: GraphModule) -> None:
         self.module = module
@@ -120,7 +120,7 @@ class _Conversion:
         self.names: dict[str, str] = {}
 
     def run(self) -> _Conversion:
-        """Convert all nodes."""
+        """Convert all nodes of the graph."""
         for node in self.module.graph.nodes:
             self.made[node] = self._converted(node)
         return self
@@ -179,7 +179,7 @@ class _Conversion:
         return found[0] if is_one else found
 
     def _traced(self, call: Callable[..., list[Any]], given: list[Node], of: Node) -> list[Node]:
-        """Add the operations of a function to the graph in place of a node; return its results."""
+        """Add the operations of a function to the graph in place of a node; return the results."""
         values = [each.meta["val"] for each in given]
         with self.mode or contextlib.nullcontext():
             traced = make_fx(call, INSTEAD, tracing_mode="symbolic")(*values)
@@ -205,7 +205,7 @@ class _Conversion:
         raise AssertionError("a traced graph has no output")
 
     def _constant(self, value: torch.Tensor, of: Node) -> Node:
-        """Make a number that was an operator's operand: a program has no attributes."""
+        """Create a node for a number that was an operand, because a program has no attributes."""
         if value.numel() != 1:
             raise _LeftError
         shape, number, kind = list(value.shape), value.reshape(()).item(), value.dtype
@@ -227,7 +227,7 @@ def _nodes_of(made: _Made) -> Iterator[Node]:
 
 
 def _value(made: _Made, values: Iterator[Any]) -> Any:
-    """Return an operator's operand for a node or a pair, and any other value unchanged."""
+    """Return the operand for a node or a pair, and any other value unchanged."""
     if isinstance(made, _Pair):
         return complex_of(next(values), next(values))
     return next(values) if isinstance(made, Node) else made

@@ -1,4 +1,4 @@
-"""Complex operators of torch, in real and imaginary parts."""
+"""Implements torch's operators on complex values by their real and imaginary parts."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch.utils import _pytree as pytree
 
 _aten = torch.ops.aten
 _MOST_FACTORS = 8
-"""The largest power that is written as a product."""
+"""The largest exponent of a power that is written as a product."""
 _LEAST_INEXACT = 64
-"""The length from which a Fourier transform is not left to ONNX Runtime."""
+"""The minimum length of a Fourier transform that is not left to ONNX Runtime."""
 _BY_LENGTH = 2
-"""torch's number for a transform that is divided by its length."""
+"""torch's number for the normalization that divides by the length."""
 REAL = {
     torch.complex32: torch.float16,
     torch.complex64: torch.float32,
     torch.complex128: torch.float64,
 }
-"""The types of the parts."""
+"""The types of the parts of complex types."""
 
 
 def is_complex(value: Any) -> bool:
@@ -30,7 +30,7 @@ def is_complex(value: Any) -> bool:
 
 
 def parts_of(value: Any) -> Iterator[Any]:
-    """Yield both parts of a complex result, or any other result unchanged."""
+    """Yield the real and imaginary part of a complex result, or any other result unchanged."""
     from torch._subclasses.complex_tensor import ComplexTensor
 
     if isinstance(value, ComplexTensor):
@@ -43,7 +43,7 @@ def parts_of(value: Any) -> Iterator[Any]:
 
 
 def called(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return an operator's result for values that are ComplexTensors where they are complex."""
+    """Return an operator's result for arguments in which complex values are ComplexTensors."""
     from torch._subclasses.complex_tensor._ops.common import lookup_complex
 
     made = _MADE.get(operator_)
@@ -65,7 +65,7 @@ def called(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 def _filled(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return a new tensor, made from a number, from zeros, or like a real tensor."""
+    """Return a new complex tensor made from a number, or like a real tensor."""
     kwargs = {**kwargs, "dtype": REAL[kwargs["dtype"]]}
 
     def part(name: str) -> Any:
@@ -79,14 +79,14 @@ def _filled(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 def complex_of(re: torch.Tensor, im: torch.Tensor) -> Any:
-    """Return the complex value of two parts, without copying them."""
+    """Return the complex value with the given parts, without copying them."""
     from torch._subclasses.complex_tensor import ComplexTensor
 
     return ComplexTensor(re, im)
 
 
 def _split(value: Any) -> tuple[Any, Any]:
-    """Return both parts of a tensor or a number; the second is None for real ones."""
+    """Return the parts of a tensor or number; the second part is None for real values."""
     from torch._subclasses.complex_tensor import ComplexTensor
 
     if isinstance(value, ComplexTensor):
@@ -95,13 +95,13 @@ def _split(value: Any) -> tuple[Any, Any]:
 
 
 def _as_complex(value: Any) -> Any:
-    """Return a real tensor as a complex one; integers are indices, and stay unchanged."""
+    """Convert a real tensor to a complex one; integers are indices, and stay unchanged."""
     is_real = isinstance(value, torch.Tensor) and value.is_floating_point()
     return complex_of(value, torch.zeros_like(value)) if is_real else value
 
 
 def _joined(re: torch.Tensor, im: Any) -> Any:
-    """Return a complex value of parts that broadcast."""
+    """Return a complex value made from parts, after broadcasting the imaginary part."""
     if not isinstance(im, torch.Tensor):
         return complex_of(re, torch.full_like(re, im))
     return complex_of(re, im.to(re.dtype).expand(re.shape))
@@ -152,10 +152,10 @@ def _copied(value: Any, source: Any, _: bool = False) -> Any:
 
 
 def _real_inverse(value: Any, dims: Sequence[int], norm: int, size: Any) -> torch.Tensor:
-    """Return the inverse of a one-sided Fourier transform, by that of all frequencies.
+    """Return the inverse of a one-sided Fourier transform, computed from all frequencies.
 
-    ONNX assumes that the result of a DFT has the length of its input, unless its length is
-    constant, and ONNX Runtime then gives both the same memory.
+    If the length is not constant, ONNX assumes that the result of a DFT has the length of its
+    input, and ONNX Runtime gives both the same memory.
     """
     *others, last = dims
     if others:
@@ -196,17 +196,17 @@ def _transformed(value: Any, dims: Sequence[int], norm: int, forward: bool = Fal
 def _is_inexact(size: Any) -> bool:
     """Return whether ONNX Runtime's DFT of this length is less exact than torch's.
 
-    Its error grows with the length unless that is a power of two: 6e-6 of the largest value for
-    100, 8e-5 for 1,000, 4e-3 for 48,000 (version 1.32).
+    Unless the length is a power of two, the error grows with it. Relative to the largest value, it
+    is 6e-6 for a length of 100, 8e-5 for 1,000 and 4e-3 for 48,000 (version 1.32).
     """
     return isinstance(size, int) and size >= _LEAST_INEXACT and bool(size & (size - 1))
 
 
 def _chirped(value: Any, dim: int, norm: int, forward: bool) -> Any:
-    """Return a Fourier transform along one dimension, by Bluestein's algorithm.
+    """Return a Fourier transform along one dimension, computed by Bluestein's algorithm.
 
-    With `jk = (j*j + k*k - (k-j)**2) / 2` it is a convolution with a chirp, and so a product of
-    transforms whose length is a power of two.
+    With `jk = (j*j + k*k - (k-j)**2) / 2`, the transform is a convolution with a chirp, which is
+    computed as a product of transforms whose length is a power of two.
     """
     size = value.re.shape[dim]
     padded = 1 << (2 * size - 2).bit_length()
@@ -239,7 +239,7 @@ def _chirped(value: Any, dim: int, norm: int, forward: bool) -> Any:
 
 
 def _by_torch_onnx(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the result of an operator that torch.onnx translates itself."""
+    """Return the result of an operator that is left to torch.onnx."""
 
     def whole(value: Any) -> Any:
         if not is_complex(value):
@@ -253,7 +253,7 @@ INSTEAD: dict[Any, Callable[..., Any]] = {
     _aten.hypot.default: lambda one, other: (one * one + other * other).sqrt(),
     torch.ops.prims.convert_element_type.default: lambda x, kind: _aten._to_copy(x, dtype=kind),
 }
-"""Replacements of operators in the decompositions that torch.onnx does not know."""
+"""Replacements for operators in decompositions that torch.onnx does not support."""
 _MADE: dict[Any, Callable[..., Any]] = {
     _aten.complex.default: complex_of,
     _aten.polar.default: lambda size, angle: complex_of(size * angle.cos(), size * angle.sin()),
@@ -271,5 +271,5 @@ _COMBINED: dict[Any, Callable[[tuple[Any, Any], tuple[Any, Any]], Any]] = {
     _aten.mul: _product,
     _aten.div: _quotient,
 }
-"""Operators on two values, of which one may be real, or a Python number."""
+"""Operators on two values, one of which may be real or a Python number."""
 _LEFT = frozenset({_aten._fft_r2c.default, _aten._fft_c2c.default})

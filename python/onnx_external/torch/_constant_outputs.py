@@ -1,4 +1,4 @@
-"""Python scalars that a module returns beside tensors, as outputs of the graph."""
+"""Turns Python scalars that a module returns into outputs of its graph."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LARGEST = torch.finfo(torch.float32).max
 def numbers_as_tensors(program: torch.export.ExportedProgram) -> Iterator[None]:
     """Turn constant scalars among a program's results into 0-d tensors inside the context.
 
-    torch.onnx fails at such a number (AttributeError: 'int' object has no attribute 'name'), and
-    leaves out None.
+    torch.onnx fails on such a number (AttributeError: 'int' object has no attribute 'name'). It
+    leaves out results that are None.
 
     Raises:
-        ExportError: the constant is not a number.
+        ExportError: a constant is not a number.
     """
     specs, output = program.graph_signature.output_specs, program.graph.output_node()
     given, kept = output.args, list(specs)
@@ -51,8 +51,8 @@ def _constant(program: torch.export.ExportedProgram, output: Any, value: Any) ->
     kind = _TYPES.get(type(value))
     if kind is None or (kind.is_floating_point and _LARGEST < abs(value) < float("inf")):
         raise ExportError(
-            f"the module gives {value!r} beside tensors; a graph gives tensors, and numbers as "
-            "int64, bool and float32; leave it out of what forward returns"
+            f"the module returns {value!r} in addition to tensors, but a graph can only return "
+            "tensors, and numbers as int64, bool or float32; leave it out of forward's result"
         )
     with program.graph.inserting_before(output):
         node = program.graph.call_function(

@@ -1,4 +1,4 @@
-"""The functions by which torch.onnx converts operators, loaded once for all exports."""
+"""Loads the functions by which torch.onnx converts operators only once for all exports."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import torch
 from .._base.swapping import exchanged
 
 _read: dict[Any, Any] = {}
-"""The registries that were read, by their dependencies."""
+"""The loaded registries, by everything on which their content depends."""
 _MOST = 4
-"""The number of registries to keep."""
+"""The maximum number of registries to keep."""
 
 
 @contextlib.contextmanager
 def conversions_kept() -> Iterator[None]:
     """Keep torch.onnx from reloading its functions in the context, unless others were registered.
 
-    It parses all of them for each export, which takes longer than the export of a small module.
+    torch.onnx parses all functions for each export, which takes longer than the export of a small
+    module.
     """
     try:
         from torch.onnx._internal.exporter import _registration
@@ -52,7 +53,7 @@ def conversions_kept() -> Iterator[None]:
 
 
 def _of_onnxscript() -> list[int]:
-    """Return the functions that onnxscript has registered so far, by identity."""
+    """Return the ids of the functions that onnxscript has registered so far."""
     from onnxscript.function_libs.torch_lib import ops, registration
 
     del ops  # imported for its registrations

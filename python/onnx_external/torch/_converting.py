@@ -1,4 +1,4 @@
-"""Conversion of a program to a graph, and correction of errors of torch.onnx."""
+"""Converts programs to graphs, and corrects errors of torch.onnx."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.onnx.ONNXProgram:
-    """Convert a program by torch.onnx.export, without its optimizer, and repair the graph."""
+    """Convert a program by torch.onnx.export without its optimizer, and repair the graph."""
     program = in_real_numbers(without_derivatives(program))
     with contextlib.ExitStack() as stack:
         stack.enter_context(conversions_kept())
@@ -60,10 +60,10 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
 
 @contextlib.contextmanager
 def _types_promoted_under_tests() -> Iterator[None]:
-    """Promote types in branches with their condition on sizes known, inside the context.
+    """Promote types in branches under the branch's condition on sizes, inside the context.
 
-    torch.onnx runs each branch alone for that, and a branch may be impossible for the example's
-    sizes. Outputs of a graph keep their names, by which torch.onnx looks for them.
+    For type promotion, torch.onnx runs each branch alone, and a branch may be impossible for the
+    example's sizes. The outputs of a graph keep their names, by which torch.onnx finds them.
     """
     try:
         from torch.onnx._internal.exporter import _fx_passes
@@ -87,10 +87,10 @@ def _types_promoted_under_tests() -> Iterator[None]:
 
 
 def _exchange_names(module: torch.fx.GraphModule, before: list[Any], after: list[Any]) -> None:
-    """Restore the names of results.
+    """Restore the names of results after type promotion.
 
-    A result that is computed in float32 is cast back to float16 by another node. The signature
-    still has the name of the first one, so torch.onnx would return float32.
+    If a result is computed in float32, another node casts it back to float16. The signature still
+    has the name of the uncast node, so torch.onnx would return float32.
     """
     for old, new in zip(before, after, strict=True):
         if old is not new:
@@ -103,7 +103,7 @@ _Tests: TypeAlias = tuple[tuple[Any, bool], ...]
 
 
 def _with_tests(module: torch.fx.GraphModule, tests: _Tests) -> Iterator[tuple[Any, _Tests]]:
-    """Yield the module and its submodules, each with the conditions that have chosen it."""
+    """Yield the module and its submodules, each with the conditions under which it runs."""
     yield module, tests
     own: dict[str, _Tests] = {}
     for node in module.graph.nodes:
@@ -118,10 +118,10 @@ def _with_tests(module: torch.fx.GraphModule, tests: _Tests) -> Iterator[tuple[A
 
 @contextlib.contextmanager
 def one_subgraph_version() -> Iterator[None]:
-    """Make torch.onnx.export give the functions of control flow one version.
+    """Make torch.onnx.export use one opset version for all functions of control flow.
 
-    Its conversion of a loop imports them with another version than that of a condition; with a
-    condition inside a loop ONNX Runtime rejects the graph ("Opset mismatch when inlining").
+    torch.onnx imports these functions with different versions for loops and for conditions. If a
+    condition is inside a loop, ONNX Runtime rejects the graph ("Opset mismatch when inlining").
     """
     try:
         from torch.onnx._internal.exporter import _constants, _ir_passes
@@ -142,9 +142,10 @@ def one_subgraph_version() -> Iterator[None]:
 
 @contextlib.contextmanager
 def operators_found_once() -> Iterator[None]:
-    """Let torch query its dispatcher for composite operators only once inside the context.
+    """Make torch query its dispatcher for composite operators only once inside the context.
 
-    A decomposition asks for each namespace, and would take a sixth of a small module's export.
+    Each decomposition queries every namespace, which takes a sixth of the time of a small module's
+    export.
     """
     from torch._export import utils
 
@@ -167,10 +168,10 @@ def _set_version(model: onnx_ir.Model, domain: str) -> None:
 
 
 def _let_versions_be_converted(model: onnx_ir.Model) -> None:
-    """Extend the conversion to the requested version to branches and loops.
+    """Extend the conversion to the requested opset version to branches and loops.
 
-    torch.onnx already gives an If, Loop or Scan that version, so that the operators inside are left
-    in version 18: ONNX Runtime rejects a DFT or a GridSample there.
+    torch.onnx already marks an If, Loop or Scan with that version, so the operators inside remain
+    in version 18, in which ONNX Runtime rejects a DFT or a GridSample.
     """
     for node in all_nodes(model):
         if any(True for _ in graphs_of(node)):

@@ -1,4 +1,4 @@
-"""Corrections where torch traces or decomposes differently from its kernels, or not at all."""
+"""Corrects torch where it traces or decomposes operators differently from its kernels."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ._image_translations import nearest_as_eager_rounds
 
 @contextlib.contextmanager
 def torch_corrected() -> Iterator[None]:
-    """Correct torch inside a trace, or inside a conversion, which decomposes traced operators."""
+    """Correct torch during a trace, or during a conversion, which decomposes traced operators."""
     with padding_is_zero(), fake_quantization_traced(), nearest_as_eager_rounds():
         yield
 
 
 @contextlib.contextmanager
 def fake_quantization_traced() -> Iterator[None]:
-    """Allow tracing fake quantization by tensors with dynamic sizes.
+    """Make fake quantization traceable if its parameters are tensors and sizes are dynamic.
 
-    If all sizes are known, torch learns the shapes by running the operator on zeros.
+    If all sizes are known, torch determines the shapes by running the operator on zeros.
     """
     name = "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams"
     try:

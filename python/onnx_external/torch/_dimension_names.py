@@ -1,7 +1,7 @@
-"""Names of the dynamic dimensions in a graph.
+"""Names the dynamic dimensions in a graph.
 
-torch uses its symbols (`s77`, `u0`), even if `dynamic_shapes` has a name for one. Here they get
-names by their role: one name for one size.
+torch names dimensions after its symbols (`s77`, `u0`), even if `dynamic_shapes` has a name for
+them. Here they get names by their role, with one name for one size.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     import onnx_ir
 
 SYMBOL = re.compile(r"\b(?:s|u|zf|zuf)\d+\b")
-"""Torch's names of dynamic sizes."""
+"""The pattern of torch's names for dynamic sizes."""
 
 
 def without_names(shapes: Any) -> Any:
-    """Return dynamic_shapes as torch.export takes them, where a name only marks a dynamic size."""
+    """Return dynamic_shapes without names, which torch.export does not accept."""
     if isinstance(shapes, str):
         return torch.export.Dim.DYNAMIC
     if type(shapes) in (tuple, list):
@@ -40,13 +40,13 @@ def without_names(shapes: Any) -> Any:
 def names_of_dims(
     program: torch.export.ExportedProgram, module: Any, args: Any, kwargs: Any, shapes: Any
 ) -> dict[str, str]:
-    """Return the names that dynamic_shapes gives to symbols of a program.
+    """Return the names that dynamic_shapes gives to a program's symbols.
 
     Args:
         program: the traced program.
         module: the module that was traced.
-        args: its positional inputs.
-        kwargs: its inputs by name.
+        args: the positional inputs.
+        kwargs: the inputs by name.
         shapes: dynamic_shapes, in which a name may be used instead of a Dim.
     """
     if not shapes:
@@ -68,7 +68,7 @@ def names_of_dims(
 
 
 def _match(given: Any, shapes: Any, found: dict[int, Any]) -> None:
-    """Find the entry of dynamic_shapes for each tensor, by the tensor's id."""
+    """Find the entry of dynamic_shapes for each tensor, and store it by the tensor's id."""
     if isinstance(given, torch.Tensor):
         found.setdefault(id(given), shapes)
     elif isinstance(given, Mapping) and isinstance(shapes, Mapping):
@@ -97,9 +97,9 @@ def name_sizes(model: onnx_ir.Model, names: Mapping[str, str]) -> None:
     """Name all dynamic dimensions of a graph.
 
     Args:
-        model: its inputs and outputs have their names.
-        names: the names of symbols; other symbols are named after the first input or output with
-            this dimension.
+        model: the graph, whose inputs and outputs already have their names.
+        names: the names of symbols; other symbols are named after the first input or output that
+            has the dimension.
     """
     found = dict(names)
     for value in (*model.graph.inputs, *model.graph.outputs):
@@ -111,7 +111,7 @@ def name_sizes(model: onnx_ir.Model, names: Mapping[str, str]) -> None:
 
 
 def name_of_place(name: str, place: int) -> str:
-    """Return a name for a size of which only the position is known."""
+    """Return a name for a size of which only the position is known, such as "x_dim_0"."""
     return f"{re.sub(r'[^A-Za-z0-9]+', '_', name)}_dim_{place}"
 
 
@@ -122,7 +122,7 @@ def _free(name: str, names: Mapping[str, str]) -> str:
 
 
 def text_of(dim: Any) -> str | None:
-    """Return the text of a dynamic dimension; None for a number or nothing."""
+    """Return the text of a dynamic dimension; None if the dimension is a number or unknown."""
     value = getattr(dim, "value", dim)
     return None if value is None or isinstance(value, int) else str(value)
 
@@ -132,12 +132,12 @@ def give_names(
 ) -> None:
     """Replace symbols by names in all shapes of a graph.
 
-    Symbols without a name are not a dimension of an input or output: they become `size_1`, ...
+    Symbols without a name, which are not dimensions of inputs or outputs, become `size_1`, ...
 
     Args:
         model: the graph.
         names: the names, by symbol.
-        change: makes another text of a dimension that has names.
+        change: a function that changes the text of a dimension after the names are in it.
     """
     known = dict(names)
 
@@ -150,7 +150,7 @@ def give_names(
 
 
 def change_dimensions(model: onnx_ir.Model, change: Callable[[str], str]) -> None:
-    """Replace the texts of a graph's dynamic dimensions; a number makes them fixed."""
+    """Replace the texts of a graph's dynamic dimensions; a decimal number makes one fixed."""
     import onnx_ir
 
     found: dict[str, Any] = {}
@@ -170,7 +170,7 @@ def change_dimensions(model: onnx_ir.Model, change: Callable[[str], str]) -> Non
 
 
 def _tidy(text: str) -> str:
-    """Return the same expression without needless parentheses, and with sorted factors."""
+    """Return an equal expression without unnecessary parentheses and with sorted factors."""
     if re.fullmatch(r"\w+(\*\w+)+", text):  # torch's order is that of its symbols' numbers
         return "*".join(sorted(text.split("*")))
     if "(" not in text:

@@ -1,4 +1,4 @@
-"""Early errors, in the caller's words, for dynamic_shapes that do not fit the inputs."""
+"""Checks that dynamic_shapes fit the inputs, before torch does so with less clear errors."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _FORMS = (
 
 
 def check_shapes(target: Any, calls: Sequence[Call], shapes: Any) -> None:
-    """Raise an error for dynamic_shapes that torch.export rejects, or names with several sizes.
+    """Raise an error if torch.export would reject dynamic_shapes, or if a name has several sizes.
 
     Args:
-        target: the object to export; inputs are known by name only for a module.
-        calls: the example, and further sets.
+        target: the object to export; the names of inputs are known only for a module.
+        calls: the example, and further input sets.
         shapes: the caller's dynamic_shapes.
 
     Raises:
-        InvalidArgumentError: names the input and the dimension.
+        InvalidArgumentError: an entry does not fit; the message names the input and the dimension.
     """
     if shapes is None or hasattr(shapes, "dynamic_shapes"):  # such as torch's ShapesCollection
         return
     if not isinstance(shapes, (Mapping, tuple, list)):
         raise InvalidArgumentError(
-            f"dynamic_shapes: {shapes!r} has no places of inputs; expected {_FORMS}"
+            f"dynamic_shapes: {shapes!r} has no entries for inputs; expected {_FORMS}"
         )
     if not shapes or not isinstance(target, nn.Module):
         return
@@ -56,7 +56,7 @@ class _Check:
 
     set_name: str
     sizes: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """The size of each name, and where it was found."""
+    """The size of each name, and the dimension in which it was found."""
 
     def inputs(self, given: Mapping[str, Any], shapes: Any) -> None:
         if not isinstance(shapes, Mapping):
@@ -68,7 +68,7 @@ class _Check:
             shapes = dict(zip(given, shapes, strict=True))
         unknown, left_out = _without(shapes, given), _without(given, shapes)
         if unknown or left_out:
-            fault = f"the module is not given {', '.join(map(str, unknown))}" if unknown else ""
+            fault = f"the module does not get {', '.join(map(str, unknown))}" if unknown else ""
             more = f"{' and ' if unknown else ''}there is no entry for {', '.join(left_out)}"
             _refuse(fault + (more if left_out else ""), f"it is called with {', '.join(given)}")
         for name, value in given.items():
@@ -98,8 +98,8 @@ class _Check:
             if what != size:
                 _refuse(
                     f"{place} is {size} in {self.set_name}, not {what}",
-                    "a size that varies has a name or Dim.AUTO, and the key of a dict says which "
-                    "dimension it is: {0: 'batch', 1: 'length'}",
+                    "a size that varies has a name or Dim.AUTO, and the key in a dict is the index "
+                    "of the dimension: {0: 'batch', 1: 'length'}",
                 )
             return
         if not isinstance(what, (str, Dim)):
@@ -108,7 +108,7 @@ class _Check:
         least, most = getattr(what, "min", None), getattr(what, "max", None)
         if isinstance(least, int) and isinstance(most, int) and not least <= size <= most:
             _refuse(
-                f"{place} is {size} in {self.set_name}, and {name} is from {least} to {most}",
+                f"{place} is {size} in {self.set_name}, but {name} is from {least} to {most}",
                 "give inputs within these bounds, or other bounds",
             )
         before, first = self.sizes.setdefault(name, (size, place))
@@ -116,12 +116,12 @@ class _Check:
             _refuse(
                 f"{name!r} is {first}, which is {before} in {self.set_name}, and {place}, which "
                 f"is {size}",
-                "one name is one size; give sizes that differ two names",
+                "one name means one size; use different names for sizes that differ",
             )
 
 
 def _dims(place: str, tensor: torch.Tensor, shapes: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the dimensions of a tensor that have an entry."""
+    """Yield the dimensions of a tensor for which there is an entry, with the entries."""
     rank = tensor.dim()
     known = f"it has {rank} dimensions" + (f", 0 to {rank - 1}" if rank else "")
     if isinstance(shapes, Mapping):
@@ -133,10 +133,10 @@ def _dims(place: str, tensor: torch.Tensor, shapes: Any) -> Iterator[tuple[int, 
         yield from shapes.items()
     elif isinstance(shapes, (tuple, list)):
         if len(shapes) != rank:
-            _refuse(f"{place}: {len(shapes)} sizes are given", known)
+            _refuse(f"{place} has {len(shapes)} entries for sizes", known)
         yield from enumerate(shapes)
     else:
-        _refuse(f"{place}: {shapes!r} is given for its sizes", "expected {0: 'batch'}, or None")
+        _refuse(f"{place} has the entry {shapes!r}", "expected {0: 'batch'}, or None")
 
 
 def _without(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> list[Any]:

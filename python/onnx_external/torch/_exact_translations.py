@@ -1,7 +1,7 @@
-"""Operators whose usual graphs are exact only for small integers, or for unmasked rows.
+"""Translates operators whose usual graphs are inexact for large integers or wrong for masked rows.
 
-torch.onnx divides integers as float32, and ONNX Runtime (1.31) sums them, and takes remainders by
-C's rule, as float64.
+torch.onnx divides integers as float32. ONNX Runtime (1.31) sums integers as float64, and also takes
+remainders by C's rule as float64.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 _HALF = 2**32
-"""The divisor that splits an int64 into halves."""
+"""The divisor that splits an int64 into its upper and lower half."""
 
 
 def exact_translations() -> dict[Any, Callable[..., Any]]:
-    """Return the translation of each such operator."""
+    """Return the translations, by operator."""
     aten = torch.ops.aten
     return {
         aten.div.Tensor_mode: _division,
@@ -52,7 +52,7 @@ def _in_type(name: str) -> Callable[..., Any]:
 
 
 def is_integer(*values: Any) -> bool:
-    """Return whether ONNX Runtime computes with the values as integers of 32 or 64 bits."""
+    """Return whether ONNX Runtime computes with the values as 32-bit or 64-bit integers."""
     names = {getattr(getattr(value, "dtype", None), "name", None) for value in values}
     scalars = [value for value in values if getattr(value, "dtype", None) is None]
     kinds = names - {None}
@@ -60,13 +60,13 @@ def is_integer(*values: Any) -> bool:
 
 
 def is_float(dividend: Any, divisor: Any) -> bool:
-    """Return whether ONNX Runtime divides the values as floats."""
+    """Return whether ONNX Runtime would divide the values as floats."""
     kinds = [getattr(each, "dtype", None) for each in (dividend, divisor)]
     return any(kind is not None and kind.is_floating_point() for kind in kinds)
 
 
 def _division(dividend: Any, divisor: Any, rounding_mode: str | None = None) -> Any:
-    """Divide and round: integers without an intermediate float."""
+    """Divide and round; integers are not converted to floats in between."""
     if rounding_mode == "floor" and is_float(dividend, divisor):
         return floor_quotient(dividend, divisor)
     if rounding_mode is None or not is_integer(dividend, divisor):
@@ -80,13 +80,16 @@ def _division(dividend: Any, divisor: Any, rounding_mode: str | None = None) -> 
 
 
 def floor_division(dividend: Any, divisor: Any) -> Any:
-    """Divide integers, rounding down: Div rounds towards zero, and Mod has the divisor's sign."""
+    """Divide integers, rounding down.
+
+    Div rounds towards zero, but the result of Mod has the divisor's sign.
+    """
     op = operators()
     return op.Div(op.Sub(dividend, op.Mod(dividend, divisor)), divisor)
 
 
 def _remainder(dividend: Any, divisor: Any) -> Any:
-    """Take the remainder that has the sign of the dividend."""
+    """Return the remainder that has the sign of the dividend."""
     op = operators()
     if not is_integer(dividend, divisor):
         return op.Mod(dividend, divisor, fmod=1)
@@ -102,7 +105,7 @@ def _floor_division(dividend: Any, divisor: Any) -> Any:
 
 
 def floor_quotient(dividend: Any, divisor: Any) -> Any:
-    """Divide floats as Python does: 1 // 0.1 is 9, and the rounded quotient is 10."""
+    """Divide floats and round down as Python does: 1 // 0.1 is 9, but the quotient rounds to 10."""
     op = operators()
     dividend, divisor = _as_tensors(dividend, divisor)
     rest = op.Mod(dividend, divisor, fmod=1)
@@ -116,7 +119,7 @@ def floor_quotient(dividend: Any, divisor: Any) -> Any:
 
 
 def _modulus(dividend: Any, divisor: Any) -> Any:
-    """Take the remainder with the divisor's sign; for floats, without a rounded quotient."""
+    """Return the remainder with the divisor's sign; for floats, without rounding a quotient."""
     if not is_float(dividend, divisor):
         from onnxscript.function_libs.torch_lib.ops.core import aten_remainder
 
@@ -128,7 +131,7 @@ def _modulus(dividend: Any, divisor: Any) -> Any:
 
 
 def _has_other_sign(rest: Any, divisor: Any) -> Any:
-    """Return where a remainder is not zero, and its sign differs from the divisor's."""
+    """Return where a remainder is not zero and its sign differs from the divisor's."""
     op = operators()
     zero = op.CastLike(0.0, rest)
     signs = op.Xor(op.Less(rest, zero), op.Less(divisor, zero))
@@ -136,7 +139,7 @@ def _has_other_sign(rest: Any, divisor: Any) -> Any:
 
 
 def _as_tensors(dividend: Any, divisor: Any) -> tuple[Any, Any]:
-    """Return a Python number as a constant of the other's type."""
+    """Return the operands, with a Python number as a constant of the other operand's type."""
     import onnx_ir
 
     kind = next(each.dtype for each in (dividend, divisor) if hasattr(each, "dtype"))
@@ -150,11 +153,11 @@ def _as_tensors(dividend: Any, divisor: Any) -> tuple[Any, Any]:
 
 
 _MOST_PRODUCTS = 64
-"""The exponent from which on every power is beyond 64 bits."""
+"""The exponent from which powers do not fit into 64 bits."""
 
 
 def _power(values: Any, exponent: float) -> Any:
-    """Multiply integers, since ONNX Runtime computes their powers in float64."""
+    """Multiply integers to compute powers, because ONNX Runtime computes powers in float64."""
     is_small = isinstance(exponent, int) and 0 < exponent < _MOST_PRODUCTS
     if not is_small or not is_integer(values):
         from onnxscript.function_libs.torch_lib.ops.core import aten_pow_tensor_scalar
@@ -187,10 +190,10 @@ def _sum(values: Any, dim: Any = None, keepdim: bool = False, dtype: int = -1) -
 
 
 def _sum_of_halves(values: Any, dim: Any, keepdim: bool, dtype: int | None) -> Any:
-    """Add up int64 by halves: a float64 holds the sums of 2^21 of each exactly.
+    """Sum int64 by halves: a float64 holds the sum of 2^21 halves exactly.
 
     Returns:
-        None if the sum has another type, is of one element, or cannot need more than a float64.
+        The sum; None if it has another type, has only one element, or always fits a float64.
     """
     kinds = (-1, None, 7)  # the type of the elements, and INT64
     if values.dtype.name != "INT64" or dtype not in kinds or not values.shape or _is_small(values):
@@ -205,7 +208,7 @@ def _sum_of_halves(values: Any, dim: Any, keepdim: bool, dtype: int | None) -> A
 
 
 def _is_small(values: Any) -> bool:
-    """Return whether a sum surely fits into the 53 bits of a float64, as that of bools."""
+    """Return whether a sum is certain to fit into the 53 bits of a float64, like a sum of bools."""
     node = values.producer() if hasattr(values, "producer") else None
     if node is None or node.op_type != "Cast" or node.inputs[0] is None:
         return False
@@ -224,8 +227,8 @@ def _relu(values: Any) -> Any:
 def attention_translations(opset: int | None) -> dict[Any, Callable[..., Any]]:
     """Return the translation of attention for an opset version.
 
-    torch returns 0 for a query that may attend to no key. The graph of torch.onnx returns NaN, or
-    the mean of all values.
+    For a query that may not attend to any key, torch returns 0. The graph by torch.onnx returns
+    NaN, or the mean of all values.
     """
 
     def attention(
@@ -266,7 +269,7 @@ def _plain_attention(opset: int | None) -> Callable[..., Any]:
 
 
 def _with_heads(values: Any, count: int) -> Any:
-    """Add leading dimensions, since torch.onnx takes only batches with heads."""
+    """Add leading dimensions, because torch.onnx only accepts batches with heads."""
     import onnx_ir
 
     op = operators()
@@ -276,7 +279,7 @@ def _with_heads(values: Any, count: int) -> Any:
 
 
 def _attends(mask: Any) -> Any:
-    """Return, for each query, whether its mask leaves any key."""
+    """Return, for each query, whether the mask leaves any key to attend to."""
     op = operators()
     last = op.Constant(value_ints=[-1])
     if mask.dtype.name == "BOOL":
@@ -285,7 +288,7 @@ def _attends(mask: Any) -> Any:
 
 
 def operators() -> Any:
-    """Return the operators of ONNX, in the version that torch.onnx translates to."""
+    """Return ONNX's operators in the version to which torch.onnx translates."""
     from onnxscript import opset18
 
     return opset18

@@ -1,4 +1,4 @@
-"""Reports of exports, with the origin of each initializer's values."""
+"""Reports on exports, including the origin of each initializer's values."""
 
 from __future__ import annotations
 
@@ -15,73 +15,76 @@ if TYPE_CHECKING:
     pass
 
 PACKAGES = ("torch", "onnx", "onnx-ir", "onnxscript", "transformers", "onnx-external")
-"""The packages involved in an export."""
+"""The packages whose versions a report states."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """The origin of an initializer's values."""
+    """Where the values of an initializer come from."""
 
     origin: str
-    """ "checkpoint", "module" (its own weights), "init" (the module computed it) or "constant" (of
-    the trace)."""
+    """The origin: "checkpoint", "module" (the module's own weights), "init" (values that the module
+    computed) or "constant" (from the trace)."""
     key: str | None = None
-    """The key that filled it; None if none did."""
+    """The key that filled the initializer; None if no key did."""
     recipe: list[Any] = field(default_factory=list)
-    """The steps that made it from the key, as in a map file."""
+    """The steps that make the initializer from the key's tensor, as in a map file."""
 
 
 _GUARDS_SHOWN = 3
-"""The number of guards in the text of a report."""
+"""The maximum number of guards in the text of a report."""
 _SHOWN = (UNCHECKED, "other-opset", "fixed-sizes", "changed-state")
-"""The kinds of the notes in it."""
+"""The kinds of the notes in the text of a report."""
 
 
 @dataclass
 class ExportReport(Stepwise):
-    """The report of an export."""
+    """The report on an export."""
 
     path: str
-    """The model's file."""
+    """The path of the model."""
     sources: dict[str, Source]
     """The origin of each initializer's values."""
     steps: list[Step]
-    """The steps, with their time and memory."""
+    """The steps of the export, with their time and memory."""
     versions: dict[str, str]
     """The versions of the packages involved."""
     patches: list[str]
-    """The changes to torch and transformers while the module was traced."""
+    """The changes that were made to torch and transformers for the trace."""
     checked: int
     """The number of input sets, including the example, on which the graph agrees with the
     module."""
     guards: list[str]
-    """Assumptions of the trace about sizes, such as "x.size()[1] > 6", or "words > 6" if
-    `dynamic_shapes` calls it so, with the line of the code. One that rules out a single size is
-    left out if the graph was right for a set of that size."""
+    """The assumptions of the trace about sizes, with the lines of code: "x.size()[1] > 6", or
+    "words > 6" with a name from `dynamic_shapes`. An assumption that excludes a single size is left
+    out if the graph was right for an input set of that size."""
     rewriting: Rewriting
-    """The rewriting that made the export possible: diffs, and branches that no set reached."""
+    """The rewriting that made the export possible, with diffs, and branches that no set reached."""
     notes: list[str]
-    """Remarks: an unusual way of tracing, all sizes fixed because none was declared dynamic, why
-    the graph was not checked."""
+    """Remarks, such as on an unusual way of tracing, on sizes that are fixed because none was
+    declared dynamic, or on why the graph was not checked."""
     left: dict[str, int]
-    """Optimizations that need the weights, which the save did not do, and their number."""
+    """The optimizations that would have needed the weights and were left out, with their number."""
     save: SaveReport
-    """The report of the save, with the place of each tensor."""
+    """The report on the save, with the location of each tensor."""
     made_sets: int = 0
-    """The number of sets among `checked` that were generated: the example with other sizes."""
+    """The number of sets among `checked` that were generated from the example, with other sizes."""
 
     @property
     def complete(self) -> bool:
-        """True if every weight has its value, as `save.complete`."""
+        """True if every weight has its value; the same as `save.complete`."""
         return self.save.complete
 
     @property
     def verified(self) -> bool:
-        """True if every byte that was written was read back, as `save.verified`."""
+        """True if every written byte was read back; the same as `save.verified`."""
         return self.save.verified
 
     def __str__(self) -> str:
-        """Return a one-line summary and what was not compared; `repr()` returns everything."""
+        """Return a one-line summary, followed by what was not compared.
+
+        `repr()` returns the whole report.
+        """
         told = f"{self.save}; input sets on which it was compared: {self.checked}"
         if self.made_sets:
             told += f" ({self.made_sets} of them made with other sizes)"
@@ -95,13 +98,13 @@ class ExportReport(Stepwise):
         return screen((told + self._limits()).split("\n"), width=1_000)
 
     def _limits(self) -> str:
-        """Return the sizes for which the graph is valid, as far as the trace has limited them."""
+        """Return text on the sizes for which the graph is valid, as limited by the trace."""
         shown = [f"\n  it holds for sizes with {each}" for each in self.guards[:_GUARDS_SHOWN]]
         more = len(self.guards) - len(shown)
         return "".join(shown) + (f"\n  and {more} more in report.guards" if more else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts and lists."""
+        """Return the report as plain dicts and lists."""
         parts = {
             name: value
             for name, value in vars(self).items()
@@ -116,7 +119,10 @@ class ExportReport(Stepwise):
 def sources_of(
     made: Skeleton, report: SaveReport | SavedModel, origin: str = "checkpoint"
 ) -> dict[str, Source]:
-    """Return the origin of each initializer's values; `origin` is that of the filled ones."""
+    """Return the origin of each initializer's values.
+
+    Initializers that were filled from a key get the given `origin`.
+    """
     found = {name: Source(kind) for name, kind in made.constants.items()}
     for tensor in report.tensors:
         if tensor.key is not None:
@@ -125,5 +131,5 @@ def sources_of(
 
 
 def left_in(made: Skeleton, report: SaveReport | SavedModel) -> dict[str, int]:
-    """Return `Skeleton.left`, computed for the saved model."""
+    """Return `Skeleton.left`, computed for the model that was saved."""
     return left_of(made.model, made.slots.keys() & {tensor.slot for tensor in report.tensors})

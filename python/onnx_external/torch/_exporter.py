@@ -1,4 +1,4 @@
-"""The stages of an export: trace, skeleton, weights, comparison, save."""
+"""Runs the stages of an export: trace, skeleton, weights, comparison and save."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from ._tracing import Tracer
 
 
 def _run_by(target: nn.Module | Program, weights: Any, is_made: bool) -> Any:
-    """Return the module that computes with the weights of the graph; None if there is none."""
+    """Return the module that computes with the graph's weights; None if there is none."""
     if weights is None:
         return getattr(target, "exported_program", target)
     if isinstance(weights, nn.Module) and (is_made or type(weights) is type(target)):
@@ -65,11 +65,11 @@ class Attempt:
     note: str = ""
 
     def take(self, other: Attempt) -> None:
-        """Replace this attempt by another one."""
+        """Replace this attempt by another."""
         vars(self).update(vars(other))
 
     def take_weights(self, target: nn.Module | Program, keep: Collection[str]) -> None:
-        """Take the weights of a module, and record which are kept, unused, or tied."""
+        """Take the weights of a module, and determine which keys are tied, unused or ignored."""
         own = self.weights is None
         if self.weights is None or isinstance(self.weights, nn.Module):
             self.weights = weights_of(target if own else self.weights, self.made)
@@ -87,7 +87,7 @@ class Attempt:
         self.options["mapping"] = mapping
 
     def save_into(self, path: Path) -> None:
-        """Save it temporarily, to run it."""
+        """Save the graph temporarily, in order to run it."""
         given = {"mapping": self.options["mapping"], "files": contents_of(self.options["files"])}
         save_skeleton(
             self.made, path, self.weights, progress=False, fsync=False, verify=False, **given
@@ -96,7 +96,7 @@ class Attempt:
     def compared(
         self, runs: Any, calls: Sequence[Call], how: ModuleKeywords, meter: Meter
     ) -> Checked:
-        """Compare the graph with the module, or reject input sets that it may be wrong for."""
+        """Compare the graph with the module, or reject input sets for which it may be wrong."""
         check = how["check"]
         found, converts = self.found, self.options["dtype"] or self.options["mapping"].cast
         reason = "the weights are converted" if converts else why_not(runs, check)
@@ -117,35 +117,35 @@ class Attempt:
 
 @dataclass
 class Exporter:
-    """Makes the graph of one target, compares it with the target, and saves it."""
+    """Makes the graph for one target, compares it with the target, and saves it."""
 
     target: nn.Module | Program
     is_made: bool
-    """True if a function made the target, whose parameters have no values."""
+    """True if the caller's function made the target, so that its parameters have no values."""
     calls: Sequence[Call]
     """The example, and all further input sets."""
     weights: Weights | nn.Module | None
     saving: abc.Mapping[str, Any]
-    """Options of oe.save."""
+    """The options of oe.save."""
     how: ModuleKeywords
     shapes: Any
-    """Dynamic shapes."""
+    """The dynamic shapes, as torch.export.export takes them."""
     onnx: abc.Mapping[str, Any]
     """The options of torch.onnx.export."""
     meter: Meter
     ways: ModuleWays[Attempt] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Prepare the ways to try."""
+        """Prepare the ways of exporting to try."""
         self.ways = ModuleWays(self.target, self.calls, self.how, self._captured, self._judge)
 
     @property
     def gives_state(self) -> bool:
-        """True if state that forward updates becomes outputs."""
+        """True if state that forward updates is returned in additional outputs."""
         return self.how["state"] == "outputs"
 
     def save(self, attempt: Attempt, path: StrPath) -> SaveReport:
-        """Save the graph of an attempt with its weights, and quantize them if asked to."""
+        """Save the graph of an attempt with its weights, quantizing them if requested."""
         refuse_unloadable(attempt.checked.unloadable)
         with self.meter.step("save"):
             return save_skeleton(attempt.made, path, attempt.weights, **attempt.options)
@@ -158,14 +158,14 @@ class Exporter:
         early: Sequence[str],
         fixed: Sequence[str],
     ) -> ExportReport:
-        """Return the report of an export that was saved.
+        """Return the report on an export that was saved.
 
         Args:
             attempt: the saved attempt.
             rewriting: the rewriting that was needed.
-            saved: the report of the save.
-            early: notes that were logged before the trace.
-            fixed: notes on sizes that do not vary.
+            saved: the report on the save.
+            early: notes that were already logged before the trace.
+            fixed: notes on sizes that are fixed.
         """
         made, found, checked = attempt.made, attempt.found, attempt.checked
         changed = [] if self.gives_state else [each.note for each in found.changed]
@@ -196,7 +196,7 @@ class Exporter:
         )
 
     def _captured(self, tracer: Tracer) -> Attempt:
-        """Trace; without the optimizer if it fails, because its graph is half-changed."""
+        """Trace the target; if the optimizer fails, trace it again without optimizing the graph."""
         try:
             return self._traced(tracer, self.how["optimize"])
         except OptimizerError as error:
@@ -205,7 +205,7 @@ class Exporter:
             return attempt
 
     def _traced(self, tracer: Tracer, optimize: bool) -> Attempt:
-        """Trace few layers where possible; otherwise, or if that fails, trace all."""
+        """Trace few layers and repeat them if possible; otherwise trace all layers."""
         few = self.how["repeat"] and may_repeat(tracer) and not self.gives_state
         few = few and not (self.how["extra"] or self.how["keep"])
         if not few:
@@ -228,14 +228,14 @@ class Exporter:
         return Attempt(found, made, self.weights, dict(self.saving), tracer)
 
     def _judge(self, attempt: Attempt) -> None:
-        """Compare a graph; if one made of few layers is wrong, trace all and compare again."""
+        """Compare a graph; if it repeats layers and is wrong, trace all layers and compare it."""
         try:
             self._compare(attempt)
         except (WrongGraphError, UnloadableGraphError):
             if attempt.found.repetition is None:
                 raise
             attempt.take(self._attempt(attempt.tracer, self.how["optimize"], False))
-            attempt.note = "traced in full, since the graph with repeated layers was wrong"
+            attempt.note = "traced in full, because the graph with repeated layers was wrong"
             self._compare(attempt)
 
     def _compare(self, attempt: Attempt) -> None:
@@ -247,10 +247,10 @@ class Exporter:
 
 
 def refuse_unreached(rewriting: Rewriting) -> None:
-    """Raise an error for branches and iteration counts that no input set reached.
+    """Raise an error if no input set reached some branches or iteration counts.
 
     Raises:
-        RewriteError: there are some.
+        RewriteError: there are such branches or iteration counts.
     """
     if rewriting.unreached:
         raise RewriteError(

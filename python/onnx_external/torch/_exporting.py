@@ -1,4 +1,4 @@
-"""Implementation of oe.torch.skeleton and oe.torch.export."""
+"""Implements oe.torch.skeleton and oe.torch.export."""
 
 from __future__ import annotations
 
@@ -63,22 +63,22 @@ def skeleton(
     onnx_options: abc.Mapping[str, Any] | None = None,
     **how: Unpack[RewriteKeywords],
 ) -> Skeleton:
-    """Return the graph of a module without weights: typed slots, and values in no checkpoint.
+    """Return the graph of a module without weights: a checkpoint fills its typed slots later.
 
     Args:
         target: a module in eval mode (its parameters may be real, mapped, or on meta), a function
             that makes one, which is called so that no parameter takes memory, or a result of
             torch.export.export or torch.onnx.export(optimize=False).
         args: the arguments of the module: a tensor, a tuple of positional inputs, or a dict of
-            inputs by name. Arrays of numpy become tensors.
-        kwargs: inputs by name, beside positional ones.
+            inputs by name. numpy arrays become tensors.
+        kwargs: inputs by name, in addition to positional inputs.
         dynamic_shapes: as for export().
-        optimize: run torch's optimizer on the skeleton. Names and shapes of weights stay.
+        optimize: run torch's optimizer on the skeleton. Weights keep their names and shapes.
         extra: values for buffers and constants that have none, by name.
-        keep: parameters and persistent buffers whose values stay in the graph, taken from the
-            module.
-        transpose_weights: instead of a weight and a Transpose node the graph has a transposed
-            weight, as torch's optimizer would leave it. The slot of `fc.weight` is then called
+        keep: parameters and persistent buffers whose values are taken from the module and stay in
+            the graph.
+        transpose_weights: replace a weight and its Transpose node by a transposed weight, as
+            torch's optimizer would do. The slot of `fc.weight` is then called
             `fc.weight.transposed`. `Skeleton.save()` and `oe.save()` do so by default.
         input_sets: as for export(). The graph is not run; `Skeleton.guards` lists the assumptions
             of the trace, and a set that violates one is an error.
@@ -129,7 +129,7 @@ def export(
     onnx_options: abc.Mapping[str, Any] | None = None,
     **how: Unpack[ModuleKeywords],
 ) -> ExportReport:
-    """Export a module with its weights, or with those of files, which are not loaded into memory.
+    """Export a module with its own weights or those in files, which are not loaded into memory.
 
     ```python
     oe.torch.export(module.eval(), (ids,), "out/model.onnx")
@@ -140,23 +140,24 @@ def export(
             that makes one, which is called so that no parameter takes memory, or a result of
             torch.export.export or torch.onnx.export(optimize=False).
         args: example arguments of the module, which are traced: a tensor, a tuple of positional
-            inputs, or a dict of inputs by name. Arrays of numpy become tensors.
+            inputs, or a dict of inputs by name. numpy arrays become tensors.
         path: the model's file ("out/model.onnx"), or the folder of a "model.onnx".
-        kwargs: inputs by name, beside positional ones.
-        weights: the checkpoint, as for oe.save(), or a module that has them. None: the target's own
-            weights; those without values (on meta) must be given, or it is an error. Weights of the
-            target that the graph does not use are accepted, other keys are not.
+        kwargs: inputs by name, in addition to positional inputs.
+        weights: the checkpoint, as for oe.save(), or a module with the weights. None: the target's
+            own weights, which must have values (not on meta). Unused keys are accepted if they are
+            weights of the target; other unused keys are errors.
         input_sets: further inputs, which take other branches or have other sizes: each a tuple of
-            arguments, a dict of keywords, or a pair of both. Without `dynamic_shapes`, the sizes
-            vary that differ among the sets.
-        dynamic_shapes: as torch.export.export takes them; a dimension may also be a string, which
-            lets it vary under that name. None: all sizes are those of `args`, unless `input_sets`
-            has others.
+            arguments, a dict of keywords, or a pair of both. Without `dynamic_shapes`, sizes that
+            differ between sets are dynamic.
+        dynamic_shapes: as for torch.export.export; a dimension may also be a string, which makes it
+            dynamic with that name. None: all sizes are those of `args`, unless `input_sets` has
+            others.
         dtype: as for oe.save(): the float type to which the weights are converted.
         dry_run: trace and plan, but write nothing.
         onnx_options: options of torch.onnx.export: `input_names`, `output_names`, `opset_version`,
             `custom_translation_table`.
-        quantize: the quantization of matrices, as for oe.save(), after the check of the floats.
+        quantize: the quantization of matrices, as for oe.save(). It follows the check, which uses
+            floats.
         progress: as for oe.save(); the steps before a save are reported with sizes of 0.
         **how: the keywords of `ModuleKeywords`.
 
@@ -166,11 +167,11 @@ def export(
         `changes`, each with its diff, and `unreached`), `save` (the files).
 
     Raises:
-        RewriteError: a condition or a loop has no graph, or (`unreached="refuse"`) no set reaches a
-            branch; the message names its line.
+        RewriteError: a condition or a loop cannot be exported, or (`unreached="refuse"`) no set
+            reaches a branch; the message names its line.
         ExportError: torch cannot trace or convert the module, or the graph is wrong for a set.
         MappingError: the module and the weights do not fit, or a weight has no value.
-        Error: everything else, as oe.save() raises it. Nothing half-written stays.
+        Error: any other fault, as for oe.save(). No incomplete file is left.
     """
     mapping = of_class("mapping", Mapping, how["mapping"])
     files = of_class("files", Layout, how["files"])
@@ -190,7 +191,7 @@ def export(
         traced, is_made = made_of(target, meter)
         if how["state"] == "outputs" and not isinstance(traced, nn.Module):
             raise InvalidArgumentError(
-                'state="outputs" is for a module; of a program, let what was exported return it'
+                'state="outputs" needs a module; for a program, let the module return its state'
             )
         calls = calls_of(traced, args, kwargs, input_sets)
         check_shapes(traced, calls, dynamic_shapes)

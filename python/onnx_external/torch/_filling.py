@@ -1,4 +1,4 @@
-"""Choice of the weights that fill a skeleton, and its save."""
+"""Chooses the weights that fill a skeleton, and saves the result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ._untouched import has_no_data
 
 
 def ties_for(made: Skeleton, keys: Set[str]) -> dict[str, str]:
-    """Return keys for slots without a key of their name: another name of the same tensor."""
+    """Return, for slots whose own name is not a key, another name of the tensor that is a key."""
     return {
         slot: next(name for name in names if name in keys)
         for slot, names in made.ties.items()
@@ -54,7 +54,7 @@ def weights_of(target: nn.Module | Program, made: Skeleton) -> dict[str, torch.T
 
 
 def state_of(target: nn.Module | Program) -> dict[str, torch.Tensor]:
-    """Return the tensors in a target's state dict, whose extra state may be anything else."""
+    """Return the tensors in a target's state dict; extra state that is not a tensor is left out."""
     program = target.exported_program if isinstance(target, torch.onnx.ONNXProgram) else target
     state: abc.Mapping[str, Any] = {}
     if isinstance(program, nn.Module):

@@ -1,6 +1,6 @@
-"""Modules whose forward computes gradients, traced as the operators that compute them.
+"""Traces modules whose forward computes gradients, including the operators that compute them.
 
-torch.export traces the module's calls before autograd sees them, and fails where autograd runs.
+torch.export traces a module's calls before autograd sees them, and fails where autograd runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .._base.swapping import exchanged
 
 @contextlib.contextmanager
 def gradients_noted(gradients: list[str]) -> Iterator[None]:
-    """Record what computes gradients inside the context: autograd or torch.func."""
+    """Record inside the context what computes gradients: autograd or torch.func."""
     from torch._functorch import eager_transforms
 
     with contextlib.ExitStack() as stack:
@@ -41,11 +41,11 @@ def _noted(found: list[str], name: str, plain: Callable[..., Any]) -> Callable[.
 
 
 def traced_behind_autograd(module: nn.Module, args: Any, **options: Any) -> Any:
-    """Trace the operators that autograd calls, including those of gradients.
+    """Trace a module at the level below autograd, including the operators of gradients.
 
     Args:
         module: the module.
-        args: its positional inputs.
+        args: the positional inputs.
         options: `kwargs` and `dynamic_shapes` of torch.export.export.
     """
     from torch.export import _trace
@@ -54,7 +54,7 @@ def traced_behind_autograd(module: nn.Module, args: Any, **options: Any) -> Any:
 
 
 def without_derivatives(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Return a program in which derivatives are operators that torch.onnx knows."""
+    """Return a program in which derivatives are replaced by operators that torch.onnx supports."""
     scatter = torch.ops.aten.diagonal_scatter.default
     used = {node.target for node in program.graph.nodes if node.op == "call_function"}
     used = {each for each in used if "backward" in str(each) or each is scatter}
@@ -64,7 +64,7 @@ def without_derivatives(program: torch.export.ExportedProgram) -> torch.export.E
 
 
 def derivative_translations() -> dict[Any, Callable[..., Any]]:
-    """Return ONNX functions for derivatives that torch does not decompose."""
+    """Return ONNX functions for those derivatives that torch does not decompose."""
     aten = torch.ops.aten
     return {
         aten.silu_backward.default: _silu_backward,
@@ -93,7 +93,7 @@ def _mish_backward(gradient: Any, given: Any) -> Any:
 def _diagonal_scatter(
     given: torch.Tensor, source: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> torch.Tensor:
-    """Return aten.diagonal_scatter without writing, unlike torch's decomposition."""
+    """Compute aten.diagonal_scatter without in-place writes, unlike torch's decomposition."""
     rows, columns = given.shape[dim1], given.shape[dim2]
     row = torch.arange(rows, device=given.device)
     column = torch.arange(columns, device=given.device)

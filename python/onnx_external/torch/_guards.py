@@ -1,8 +1,8 @@
-"""Assumptions of a trace about sizes: where a graph is valid, and where it may not be.
+"""Reads the assumptions of a trace about sizes, which limit where the graph is valid.
 
 A condition on a size (`if x.shape[0] % 2`) is decided once, while the module is traced.
-torch.export records the decision as a guard; torch.onnx drops guards, and an ONNX graph accepts any
-size.
+torch.export records the decision as a guard, but torch.onnx drops guards, and an ONNX graph accepts
+any size.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ._tracing import is_library
 _LOCAL = re.compile(r"L\['(\w+)'\]")
 _FLAT = re.compile(r"flat_args\[(\d+)\]")
 _MOST = 4096
-"""Characters of a guard that are shown, and nodes of one that is evaluated."""
+"""The maximum number of characters of a guard that are shown."""
 
 
 @dataclass(frozen=True)
@@ -34,27 +34,27 @@ class Guard:
     """One assumption about dynamic sizes."""
 
     text: str
-    """The text in a user's words, e.g. "x.size()[1] > 6"."""
+    """The assumption as a user would write it, such as "x.size()[1] > 6"."""
     expression: Any
-    """The expression of sympy."""
+    """The assumption as a sympy expression."""
     where: str = ""
-    """The line of the user's code that made it, with its text; empty if torch does not say."""
+    """The location and text of the user's line that caused the assumption; empty if unknown."""
     is_test: bool = False
-    """True for the outcome of a condition in that line, False for an assumption of an operator."""
+    """True if it is the outcome of a condition in that line, False if an operator assumes it."""
 
     def __str__(self) -> str:
-        """Return the text, with the line."""
+        """Return the text, followed by the line of code."""
         return f"{self.text} ({self.where})" if self.where else self.text
 
     def holds(self, sizes: Mapping[Any, int]) -> bool | None:
-        """Return whether it is true for these sizes; None if they do not determine it."""
+        """Return whether the guard is true for these sizes; None if they do not determine it."""
         try:
             return bool(evaluated(self.expression, sizes))
         except Exception:  # a size without value, a function that is not known, a division by zero
             return None
 
     def rules_out_only(self, sizes: Mapping[Any, int]) -> bool:
-        """Return whether it excludes exactly these sizes, and no others."""
+        """Return whether the guard excludes exactly these sizes, and no others."""
         symbols = self.expression.free_symbols
         if self.holds(sizes) is not False or len(symbols) != 1:
             return False
@@ -64,18 +64,18 @@ class Guard:
 
 
 _TRIED = 128
-"""The number of sizes to try to see whether a guard excludes only one of them."""
+"""The number of sizes to try in order to find out whether a guard excludes only one size."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """An input of the program."""
+    """An input of a program."""
 
     name: str
     dims: tuple[Any, ...] | None
-    """Numbers, and expressions of sizes that vary; None of an input that is a number itself."""
+    """For each dimension, its size, or an expression if it varies; None for a number."""
     own: tuple[Any, ...] = ()
-    """Likewise, before the trace found that sizes are equal."""
+    """The same, before the trace found that sizes are equal."""
 
 
 @dataclass
@@ -85,17 +85,17 @@ class Sizes:
     inputs: list[Input] = field(default_factory=list)
     guards: list[Guard] = field(default_factory=list)
     ranges: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
-    """The least and the largest value of each symbol."""
+    """The minimum and maximum value of each symbol."""
 
     @property
     def symbols(self) -> list[Any]:
-        """The dynamic sizes that are independent of each other, in the order of the inputs."""
+        """The dynamic sizes that do not depend on each other, in the order of the inputs."""
         every = (dim for each in self.inputs for dim in each.dims or ())
         found = [dim for dim in every if getattr(dim, "is_Symbol", False)]
         return list(dict.fromkeys(found))
 
     def values(self, call: Call) -> dict[Any, int]:
-        """Return the values of the symbols in a call; the first of several sizes counts."""
+        """Return the symbols' values in a call; if a symbol has several, the first one."""
         found: dict[Any, int] = {}
         for each, value in zip(self.inputs, _leaves_of(call), strict=False):
             if isinstance(value, torch.Tensor) and each.dims is not None:
@@ -106,19 +106,19 @@ class Sizes:
         return found
 
     def broken(self, call: Call) -> list[Guard]:
-        """Return the violated assumptions in a call: guards, ranges, and fixed sizes."""
+        """Return the assumptions that a call violates: guards, ranges and fixed sizes."""
         values = self.values(call)
         found = [each for each in self.guards if each.holds(values) is False]
         found += self._outside(values) if not found else []
         return found + list(self._fixed(call, values))
 
     def disproved(self, call: Call) -> list[Guard]:
-        """Return assumptions that need not be reported, if the graph agrees for a call.
+        """Return the assumptions that need not be reported if the graph agrees for a call.
 
-        It is a guard of an operator that excludes one size, as torch does with 1, and the call has
-        that size. A condition of the user's does not count, because its branches may agree by
-        chance; neither does a guard that excludes several sizes, nor a call without elements, which
-        shows nothing.
+        These are guards of operators that exclude one size (torch often excludes 1), if the call
+        has that size. Conditions in the user's code are not included, because their branches may
+        agree by chance; nor are guards that exclude several sizes. A call without elements proves
+        nothing.
         """
         values = self.values(call)
         if not all(value > 0 for value in values.values()):
@@ -126,11 +126,11 @@ class Sizes:
         return [g for g in self.guards if not g.is_test and g.rules_out_only(values)]
 
     def worded(self, guard: Guard, names: Mapping[str, str]) -> str:
-        """Return a guard, with its line, in the user's own names for sizes.
+        """Return the text of a guard, with its line, in the user's names for sizes.
 
         Args:
-            guard: one of these.
-            names: the names of symbols.
+            guard: a guard of the program.
+            names: the user's names for symbols.
         """
         found: dict[str, str] = {}
         for each in self.inputs:
@@ -145,7 +145,7 @@ class Sizes:
         return str(replace(guard, text=text))
 
     def text(self, call: Call) -> str:
-        """Return the shapes of the inputs of a call."""
+        """Return the shapes of the inputs in a call as text."""
         pairs = zip(self.inputs, _leaves_of(call), strict=False)
         shapes = [(each.name, value.shape) for each, value in pairs if hasattr(value, "shape")]
         return ", ".join(f"{name}: {list(shape)}" for name, shape in shapes)
@@ -156,7 +156,7 @@ class Sizes:
                 yield Guard(f"{least} <= {self._name(symbol)} <= {most}", None)
 
     def _fixed(self, call: Call, values: Mapping[Any, int]) -> Iterator[Guard]:
-        """Yield sizes that are constants in the graph, or are another size in it."""
+        """Yield violated assumptions that a size is constant, or equal to another size."""
         for each, value in zip(self.inputs, _leaves_of(call), strict=False):
             if not isinstance(value, torch.Tensor) or each.dims is None:
                 continue
@@ -182,18 +182,18 @@ def _integer(size: int) -> Any:
 
 
 def _leaves_of(call: Call) -> list[Any]:
-    """Return the program's inputs in a call, in its order."""
+    """Return the program's inputs in a call, in the order of the program."""
     return pytree.tree_leaves((tuple(call[0]), dict(call[1])))  # type: ignore[no-any-return]
 
 
 def sizes_of(
     program: torch.export.ExportedProgram, tests: Collection[tuple[str, int]] = ()
 ) -> Sizes:
-    """Read a program's assumptions about sizes; call it before the program is converted.
+    """Read a program's assumptions about sizes; this must precede the program's conversion.
 
     Args:
         program: the program.
-        tests: files and lines that were found to test sizes while it was traced.
+        tests: the files and lines that were found to test sizes during the trace.
     """
     found, environment = Sizes(), None
     for node in _placeholders(program):
@@ -257,7 +257,7 @@ def _guards(
 
 
 def _not_empty(environment: Any, printer: Any, names: Sequence[str]) -> Iterator[Guard]:
-    """Yield what was decided because torch assumes that no size is 0."""
+    """Yield guards for decisions that rely on torch's assumption that no size is 0."""
     import sympy
 
     for symbol, path, line in not_empty(environment):
@@ -267,7 +267,7 @@ def _not_empty(environment: Any, printer: Any, names: Sequence[str]) -> Iterator
 
 
 def _all_guards(environment: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield the guards of torch, each with the conditions of its branch."""
+    """Yield torch's guards, each with the conditions of its branch."""
     yield from ((each, []) for each in (*environment.guards, *guards_on_chosen(environment)))
     for tests, guard in conditional_guards(environment):
         known = [expanded(environment, each) for each in tests]
@@ -282,7 +282,7 @@ def _implied(conditions: Sequence[Any], expression: Any) -> Any:
 
 
 def _words(text: str, names: Sequence[str]) -> str:
-    """Return a guard as a user would write it, without torch's names of local variables."""
+    """Return a guard's text as a user would write it, without torch's names for inputs."""
 
     def name(match: re.Match[str]) -> str:
         place = int(match[1])

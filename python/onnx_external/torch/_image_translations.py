@@ -1,4 +1,4 @@
-"""Pooling and resizing of images where torch.onnx drops an argument."""
+"""Translates pooling and resizing of images where torch.onnx drops an argument."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._exact_translations import operators
 
 
 def image_translations() -> dict[Any, Callable[..., Any]]:
-    """Return the translation of each such operator."""
+    """Return the translations, by operator."""
     aten = torch.ops.aten
     return {
         aten.avg_pool2d.default: _average_pool,
@@ -33,7 +33,7 @@ def _average_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Any:
-    """Divide the sum over a window by `divisor_override`, which torch.onnx drops."""
+    """Average over windows, including `divisor_override`, which torch.onnx ignores."""
     from onnxscript.function_libs.torch_lib.ops import nn
 
     rank = len(values.shape) - 2
@@ -53,15 +53,15 @@ def _average_pool(
 
 
 def _each(given: Sequence[int] | int, rank: int) -> list[int]:
-    """Return a number for each dimension: torch accepts one for all of them."""
+    """Return a number for each dimension; torch also accepts a single number for all of them."""
     numbers = [given] if isinstance(given, int) else [*given]
     return numbers * rank if len(numbers) == 1 else numbers
 
 
 def _missing(size: Any, kernel: int, stride: int, pad: int) -> int:
-    """Return the end padding with which rounding down gives the result of rounding up."""
+    """Return the end padding for which rounding down gives the result of rounding up."""
     if not isinstance(size, int):
-        raise NotImplementedError("divisor_override with ceil_mode=True, for sizes that vary")
+        raise NotImplementedError("divisor_override with ceil_mode=True and dynamic sizes")
     windows = -(-(size + 2 * pad - kernel) // stride) + 1
     if (windows - 1) * stride >= size + pad:  # the last window would begin in the padding
         windows -= 1
@@ -69,13 +69,13 @@ def _missing(size: Any, kernel: int, stride: int, pad: int) -> int:
 
 
 def _antialiased(mode: str) -> Callable[..., Any]:
-    """Return a translation that rejects flags which torch.onnx drops."""
+    """Return a translation that rejects flags that torch.onnx would ignore."""
 
     def resize(values: Any, output_size: Any, align_corners: bool, *scales: Any) -> Any:
         from onnxscript.function_libs.torch_lib.ops import nn
 
         if align_corners:
-            raise NotImplementedError("antialias=True with align_corners=True has no graph")
+            raise NotImplementedError("antialias=True with align_corners=True is not supported")
         of_torch = getattr(nn, f"aten__upsample_{mode}2d_aa")
         return of_torch(values, output_size, align_corners, *scales)
 
@@ -84,9 +84,9 @@ def _antialiased(mode: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def nearest_as_eager_rounds() -> Iterator[None]:
-    """Trace resizing with mode="nearest-exact" with the positions that torch's kernels use.
+    """Make traces of mode="nearest-exact" use the positions that torch's kernels use.
 
-    The kernels multiply in float64, by a ratio in float32, and round the product to float32.
+    The kernels multiply by a float32 ratio in float64, and round the product to float32.
     torch.export traces a decomposition that computes in float32.
     """
     from torch._decomp import decompositions
@@ -110,7 +110,7 @@ def nearest_as_eager_rounds() -> Iterator[None]:
 
 
 def _nearest_places(size: Any, count: Any, scale: float | None) -> torch.Tensor:
-    """Return, for each position of a result, the nearest one in the resized dimension."""
+    """Return, for each position in the result, the nearest position in the resized dimension."""
     middles = torch.arange(count, dtype=torch.float64) + 0.5
     if scale is None:
         ratio = torch.scalar_tensor(size, dtype=torch.float32) / count

@@ -1,4 +1,4 @@
-"""The inputs of a module in several sets, all in the form of the first."""
+"""Brings the inputs of a module in several sets into the form of the first set."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from .._comparing.giving import call_of, is_no_input, with_tensors
 from .._tracing.surroundings import Call
 
 _FIXED = Note(
-    "all sizes are fixed as in the example; dynamic_shapes=..., or a set of other sizes in "
-    "input_sets=[...], lets them vary",
+    "all sizes are fixed as in the example; to let them vary, give dynamic_shapes=..., or a set "
+    "with other sizes in input_sets=[...]",
     "fixed-sizes",
 )
-"""The note of an export without declared dynamic sizes."""
+"""The note on an export for which no dynamic sizes were declared."""
 
 
 def calls_of(
     target: Any, args: Any, kwargs: Mapping[str, Any] | None, input_sets: Sequence[Any]
 ) -> list[Call]:
-    """Return the arguments of all calls: the example, and each further set.
+    """Return the arguments of all calls: those of the example, and of each further set.
 
     Args:
-        target: the module, if it is one; then arguments may be given by place or by name.
+        target: the object to export; for a module, arguments may be given by position or by name.
         args: the example: a tensor, positional inputs, or a dict of inputs by name.
-        kwargs: its inputs by name, beside positional ones.
+        kwargs: the example's inputs by name, in addition to positional inputs.
         input_sets: further sets: a tuple of arguments, a dict of keywords, or a pair of both.
     """
     example = with_tensors(_example(args, kwargs))
@@ -46,10 +46,10 @@ def calls_of(
 
 
 def refuse_no_inputs(args: Any) -> None:
-    """Raise an error for a path or a module in place of the module's arguments."""
+    """Raise an error for a path or a module in place of a module's arguments."""
     if is_no_input(args):
         raise WrongTypeError(
-            f"args: expected what the module is called with, not {_short(args)}; {_CALL}"
+            f"args: expected the arguments of the module, not {_short(args)}; {_CALL}"
         )
 
 
@@ -58,7 +58,7 @@ def _example(args: Any, kwargs: Mapping[str, Any] | None) -> Call:
     if args is None or isinstance(args, (tuple, list)):
         return tuple(args or ()), dict(kwargs or {})
     if isinstance(args, Mapping) and kwargs:
-        raise InvalidArgumentError("args, kwargs: both are inputs by name; give one of them")
+        raise InvalidArgumentError("args, kwargs: both are inputs by name; give only one of them")
     found, named = call_of(args, "args")
     return found, named | dict(kwargs or {})
 
@@ -70,7 +70,7 @@ _CALL = (
 
 
 def _set(given: Any, example: Call) -> Call:
-    """Return one further set; a list means a tuple, unless the module takes a list."""
+    """Return one further set; a list is treated as a tuple, unless the module takes a list."""
     if is_no_input(given):
         raise InvalidArgumentError(f"input_sets: {_short(given)} is not a set of inputs; {_SETS}")
     if isinstance(given, list):
@@ -91,7 +91,7 @@ def _short(value: Any) -> str:
 
 
 def _refuse_misfit(target: Any, example: Call) -> None:
-    """Raise an error for inputs that the module cannot be called with, for any values."""
+    """Raise an error if the module cannot be called with such inputs, whatever their values."""
     if not isinstance(target, nn.Module) or target._forward_pre_hooks:  # which may change them
         return
     try:
@@ -109,7 +109,7 @@ def _refuse_misfit(target: Any, example: Call) -> None:
 
 
 def _alike(target: Any, example: Call, call: Call) -> Call:
-    """Return a call with the example's number of positional arguments and order of keywords."""
+    """Return a call with the arguments of a set in the positions and order of the example's."""
     args, kwargs = call
     if isinstance(target, nn.Module) and (
         len(args) != len(example[0]) or kwargs.keys() != example[1].keys()
@@ -117,8 +117,8 @@ def _alike(target: Any, example: Call, call: Call) -> Call:
         args, kwargs = _placed(target, example, call)
     if len(args) != len(example[0]) or kwargs.keys() != example[1].keys():
         raise InvalidArgumentError(
-            f"input_sets: a set has {_told(args, kwargs)}, the example {_told(*example)}; all sets "
-            f"must have the same inputs: {_SETS}"
+            f"input_sets: a set has {_told(args, kwargs)}, the example has {_told(*example)}; all "
+            f"sets must have the same inputs: {_SETS}"
         )
     kwargs = {name: kwargs[name] for name in example[1]}
     names = _positional(target)
@@ -126,17 +126,16 @@ def _alike(target: Any, example: Call, call: Call) -> Call:
     _refuse_other_none(example, (args, kwargs), names)
     if len(given) != len(wanted):
         raise InvalidArgumentError(
-            f"input_sets: a set has {len(given)} values in its lists and dicts, the example "
-            f"{len(wanted)}; a "
-            "graph has one number of inputs: stack the tensors of a list into one whose first size "
-            "varies, or export a model for each length"
+            f"input_sets: a set has {len(given)} values in its lists and dicts, the example has "
+            f"{len(wanted)}; the number of a graph's inputs is fixed: stack the tensors of a list "
+            "into one whose first size varies, or export a model for each length"
         )
     _refuse_other_kind(example, (args, kwargs), names)
     return args, kwargs
 
 
 def _positional(target: Any) -> list[str]:
-    """Return the names of forward's positional arguments; none for a program."""
+    """Return the names of forward's positional arguments; an empty list for a program."""
     if not isinstance(target, nn.Module):
         return []
     parameters = inspect.signature(target.forward).parameters
@@ -145,12 +144,12 @@ def _positional(target: Any) -> list[str]:
 
 
 def _placed(target: nn.Module, example: Call, call: Call) -> Call:
-    """Return a set whose arguments are positional where those of the example are.
+    """Return a set whose arguments are positional where those of the example are positional.
 
-    Omitted arguments are None, if that is the argument's default.
+    Omitted arguments become None if that is their default.
 
     Raises:
-        InvalidArgumentError: the set has other arguments than the example; names them.
+        InvalidArgumentError: the set has other arguments than the example; the message names them.
     """
     parameters, plain = inspect.signature(target.forward).parameters, _positional(target)
     if max(len(call[0]), len(example[0])) > len(plain):  # forward takes *args
@@ -162,7 +161,7 @@ def _placed(target: nn.Module, example: Call, call: Call) -> Call:
     given |= {n: None for n in wanted if n not in given and wanted[n] is None and n in left_out}
     given = {n: v for n, v in given.items() if n in wanted or v is not None or n not in left_out}
     told = [f"no {name}, which the example has" for name in wanted if name not in given]
-    told += [f"{name}, which the example has not" for name in given if name not in wanted]
+    told += [f"{name}, which the example lacks" for name in given if name not in wanted]
     if told:
         raise InvalidArgumentError(
             f"input_sets: a set has {' and '.join(told)}; all sets must have the same inputs, and "
@@ -172,41 +171,41 @@ def _placed(target: nn.Module, example: Call, call: Call) -> Call:
 
 
 def _refuse_other_none(example: Call, call: Call, names: Sequence[str]) -> None:
-    """Raise an error for a set that has None in place of the example's value, or the reverse."""
+    """Raise an error if a set has None where the example has a value, or the reverse."""
     leaves = (pytree.tree_flatten_with_path(each)[0] for each in (example, call))
     for (path, one), (_, other) in zip(*leaves, strict=False):
         if (one is None) != (other is None):
             sides = "a value in a set, and None" if one is None else "None in a set, and a value"
             raise InvalidArgumentError(
-                f"input_sets: {_place(path, names)} is {sides} in the example; a graph "
-                "has one number of inputs: export a model for each case"
+                f"input_sets: {_place(path, names)} is {sides} in the example; the number of a "
+                "graph's inputs is fixed: export a model for each case"
             )
 
 
 def _refuse_other_kind(example: Call, call: Call, names: Sequence[str]) -> None:
-    """Raise an error for a set in which a string is another one, or a tensor has another form.
+    """Raise an error if a set has another string than the example, or a tensor of another form.
 
-    A string is not an input of a graph, and an input has one type and one number of dimensions.
+    A string cannot be an input of a graph, and the type and rank of an input are fixed.
     """
     leaves = (pytree.tree_flatten_with_path(each)[0] for each in (example, call))
     for (path, one), (_, other) in zip(*leaves, strict=True):
         if one != other if isinstance(one, str) else isinstance(other, str):
             raise InvalidArgumentError(
-                f"input_sets: {_place(path, names)} is {other!r} in a set, and {one!r} in the "
-                "example; a string is not an input of a graph, which does what the example's "
-                "string says: export a model for each"
+                f"input_sets: {_place(path, names)} is {other!r} in a set, but {one!r} in the "
+                "example; a string is not an input of a graph, and the example's string "
+                "determines what the graph computes: export a model for each string"
             )
         sides = isinstance(one, torch.Tensor), isinstance(other, torch.Tensor)
         if any(sides) and _form(one) != _form(other):
             raise InvalidArgumentError(
-                f"input_sets: {_place(path, names)} is {_form(other)} in a set, and {_form(one)} "
-                "in the example; an input of a graph has one type and one number of dimensions, of "
-                "which only the sizes vary"
+                f"input_sets: {_place(path, names)} is {_form(other)} in a set, but {_form(one)} "
+                "in the example; the type and the number of dimensions of a graph's input are "
+                "fixed, and only sizes may vary"
             )
 
 
 def _form(tensor: Any) -> str:
-    """Return, as text, what must be equal in all sets."""
+    """Return a text on the properties of a value that must be equal in all sets."""
     if not isinstance(tensor, torch.Tensor):
         return f"a value of type {type(tensor).__name__}"
     dimensions = "dimension" if tensor.dim() == 1 else "dimensions"
@@ -214,7 +213,7 @@ def _form(tensor: Any) -> str:
 
 
 def _place(path: Sequence[Any], names: Sequence[str]) -> str:
-    """Return the name of a leaf among positional and keyword inputs, as in `x.mode`."""
+    """Return the name of a leaf in positional or keyword inputs, such as `x.mode`."""
     where, first, *rest = path
     if where.idx:
         name = str(first.key)
@@ -229,11 +228,11 @@ def _told(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 def fixed_sizes(target: Any, calls: Sequence[Call], dynamic_shapes: Any) -> list[str]:
-    """Return a note if sizes could vary, but the caller did not say whether they should.
+    """Return a note if sizes could vary but the caller did not say whether they should.
 
     Args:
-        target: a module, or a program, which has its sizes already.
-        calls: the example, and further sets.
+        target: a module, or a program, whose dynamic sizes are already determined.
+        calls: the example, and further input sets.
         dynamic_shapes: the caller's argument, or None.
     """
     programs = torch.export.ExportedProgram, torch.onnx.ONNXProgram
@@ -244,7 +243,7 @@ def fixed_sizes(target: Any, calls: Sequence[Call], dynamic_shapes: Any) -> list
 
 
 def shapes_of(target: Any, calls: Sequence[Call]) -> dict[str, Any] | None:
-    """Return dynamic_shapes in which the sizes that differ among the sets are dynamic."""
+    """Return dynamic_shapes in which sizes that differ between the sets are dynamic."""
     if not isinstance(target, nn.Module) or len(calls) < 2:
         return None
     from .._tracing.dynamic_dimensions import guessed_shapes

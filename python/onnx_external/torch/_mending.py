@@ -1,6 +1,6 @@
-"""Repairs of a graph of torch.onnx before it is optimized, which would otherwise be wrong.
+"""Repairs graphs that torch.onnx made, before they are optimized.
 
-Or refused: by ONNX Runtime, which also crashes on some graphs.
+Without these repairs, the graphs would be wrong, or ONNX Runtime would reject them or crash.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def mend(model: onnx_ir.Model) -> None:
-    """Repair what is wrong, rejected by ONNX Runtime, or makes it crash."""
+    """Repair what is wrong in a graph, or makes ONNX Runtime reject it or crash."""
     _rename_inputs(model)
     _remove_zero_biases(model)
     _find_nothing_in_nothing(model)
@@ -27,16 +27,16 @@ def mend(model: onnx_ir.Model) -> None:
 
 
 def _rename_inputs(model: onnx_ir.Model) -> None:
-    """Rename inputs that torch.onnx has given the name of a weight."""
+    """Rename inputs to which torch.onnx has given the name of a weight."""
     for value in model.graph.inputs:
         if model.graph.initializers.get(value.name, value) is not value:
             value.name = f"input.{value.name}"
 
 
 def _remove_zero_biases(model: onnx_ir.Model) -> None:
-    """Remove torch.onnx's bias of a Conv3d that has none: zeros of two dimensions.
+    """Remove the two-dimensional zero bias that torch.onnx adds to a Conv3d without a bias.
 
-    Only its optimizer puts that right.
+    Otherwise only torch's optimizer would repair it.
     """
     for node in all_nodes(model):
         bias = node.inputs[2] if node.op_type == "Conv" and len(node.inputs) > 2 else None
@@ -65,7 +65,7 @@ def _constant(value: onnx_ir.Value | None) -> Any:
 
 
 def _remove_unused(node: onnx_ir.Node | None) -> None:
-    """Remove a node that is no longer used, and the nodes that only it used."""
+    """Remove a node that is no longer used, and the nodes that only this node used."""
     if node is None or any(value.uses() or value.is_graph_output() for value in node.outputs):
         return
     before = [value.producer() for value in node.inputs if value is not None]
@@ -78,9 +78,9 @@ def _remove_unused(node: onnx_ir.Node | None) -> None:
 
 
 def _find_nothing_in_nothing(model: onnx_ir.Model) -> None:
-    """Let any() of no elements be False: torch.onnx takes their maximum, the lowest int64.
+    """Make any() of no elements False; torch.onnx takes their maximum, the lowest int64.
 
-    The sum of zeros and ones is also right for no elements.
+    A sum of zeros and ones is used instead, which is also correct without elements.
     """
     for node in all_nodes(model):
         cast = node.inputs[0].producer() if node.op_type == "ReduceMax" else None
@@ -99,11 +99,11 @@ def _is_bool(value: onnx_ir.Value | None) -> bool:
 
 
 def _forget_sizes_of_branches(model: onnx_ir.Model) -> None:
-    """Forget torch's shapes inside branches, which are inferred from those outside.
+    """Replace torch's shapes inside branches by those that can be inferred from outside.
 
-    In a branch for `n == 2`, and for `n <= 2` if n is at least 2 in its range, torch knows 2 for n.
-    The optimizer copies the shape of the result of an Identity to its input, and so to all
-    branches, and ONNX Runtime allocates by the shapes of a branch, whatever n is.
+    In a branch for `n == 2` (or for `n <= 2` if n is at least 2), torch knows that n is 2. The
+    optimizer copies the shape of the result of an Identity to its input, and thus to all branches,
+    and ONNX Runtime allocates memory by the shapes in a branch, whatever n is.
     """
     import onnx_ir
 
@@ -120,7 +120,7 @@ def _forget_sizes_of_branches(model: onnx_ir.Model) -> None:
 def _inside(
     graph: onnx_ir.Graph | onnx_ir.Function, model: onnx_ir.Model
 ) -> Iterator[onnx_ir.Node]:
-    """Yield the nodes of a branch, and of the functions that it calls."""
+    """Yield the nodes of a branch, and of the functions that the branch calls."""
     import onnx_ir
 
     for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
@@ -131,9 +131,9 @@ def _inside(
 
 
 def _make_columns_of_vectors(model: onnx_ir.Model) -> None:
-    """Multiply a transposed matrix by a vector as if the vector were a matrix of one column.
+    """Multiply a transposed matrix by a vector as if the vector were a one-column matrix.
 
-    ONNX Runtime (1.31 and 1.32) merges Transpose and MatMul into one operator, which gives other
+    ONNX Runtime (1.31 and 1.32) merges Transpose and MatMul into one operator, which returns wrong
     values if the second operand is a vector.
     """
     for node in list(all_nodes(model)):
@@ -163,11 +163,11 @@ def _make_column(node: onnx_ir.Node) -> None:
 
 
 _LOGIC = {"Add": "Or", "Max": "Or", "Mul": "And", "Min": "And"}
-"""Operators which torch has for bools, and ONNX for numbers only."""
+"""Operators that torch has for bools but ONNX only for numbers, and their logical equivalents."""
 
 
 def _calculate_bools_by_logic(model: onnx_ir.Model) -> None:
-    """Let Or and And calculate with bools."""
+    """Replace arithmetic on bools by Or and And."""
     for node in all_nodes(model):
         if node.op_type in _LOGIC and node.domain == "" and len(node.inputs) == 2:
             if all(map(_is_bool, node.inputs)):
@@ -175,7 +175,7 @@ def _calculate_bools_by_logic(model: onnx_ir.Model) -> None:
 
 
 def _choose_bools_by_logic(model: onnx_ir.Model) -> None:
-    """Choose between bools by And and Or: ONNX Runtime (1.31 and 1.32) has no Where for them."""
+    """Choose between bools by And and Or: ONNX Runtime (1.31 and 1.32) has no Where for bools."""
     import onnx_ir
 
     for node in list(all_nodes(model)):
@@ -189,7 +189,7 @@ def _choose_bools_by_logic(model: onnx_ir.Model) -> None:
 
 
 def _replace(node: onnx_ir.Node, made: list[onnx_ir.Node]) -> None:
-    """Replace a node by several; the last one returns its only result."""
+    """Replace a node by several nodes, the last of which returns the only result."""
     import onnx_ir
 
     for at, each in enumerate(made):
@@ -201,29 +201,29 @@ def _replace(node: onnx_ir.Node, made: list[onnx_ir.Node]) -> None:
 
 
 def _vary_nested_tests(model: onnx_ir.Model) -> None:
-    """Make conditions on weights alone depend on an input if they are nested in such a branch.
+    """Make conditions on weights alone depend on an input if they are nested in such branches.
 
-    ONNX Runtime (1.31 and 1.32) decides tests on constants when it loads a graph, and may crash if
-    the branch that it takes has another such test.
+    ONNX Runtime (1.31 and 1.32) evaluates conditions on constants when it loads a graph, and may
+    crash if the branch that it takes has another such condition.
     """
     if model.graph.inputs:
         _NestedTests(model.graph.inputs).visit(model.graph, False)
 
 
 class _NestedTests:
-    """A walk through a graph, its branches and the bodies of its loops."""
+    """Visits a graph, its branches and the bodies of its loops."""
 
     def __init__(self, inputs: Sequence[onnx_ir.Value]) -> None:
         self.input = inputs[0]
         self.varying = {id(value) for value in inputs}
-        """The values that depend on inputs, or on the position of a loop."""
+        """The values that depend on inputs, or on the iteration of a loop."""
 
     def visit(self, graph: onnx_ir.Graph, is_decided: bool) -> bool:
         """Return whether anything in a graph depends on inputs.
 
         Args:
             graph: the graph of the model, a branch, or the body of a loop.
-            is_decided: True if it is in a branch of a condition that depends on no input.
+            is_decided: True if the graph is in a branch of a condition that depends on no input.
         """
         varying = [self._visit_node(node, is_decided) for node in list(graph)]
         return any(varying)
@@ -242,7 +242,7 @@ class _NestedTests:
         return is_varying
 
     def _make_vary(self, node: onnx_ir.Node) -> None:
-        """Add to a condition that an input has as many elements as it has."""
+        """Extend a condition by a test on an input's size that is always true."""
         import onnx_ir
 
         name = f"{node.outputs[0].name}.test"

@@ -1,7 +1,7 @@
-"""Metadata of a graph on its export: scopes and source lines, and nothing about the machine.
+"""Reduces a graph's metadata to scopes and source lines, without data about the machine.
 
-torch writes the whole stack trace of each node into the model, with paths of the exporting machine,
-and names its module three times. That is nine tenths of a graph without weights.
+torch writes the whole stack trace of each node into the model, with paths on the exporting machine,
+and names the node's module three times. This is nine tenths of a graph without weights.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ if TYPE_CHECKING:
     import onnx_ir
 
 LINE = "line"
-"""The key of a node's metadata for the line of code that made it, "modeling_llama.py:259"."""
+"""The key in a node's metadata for its line of code, such as "modeling_llama.py:259"."""
 FILES = "pkg.onnx_external.files"
-"""The key of the graph's metadata for the files of these lines, starting with their package,
-separated by line breaks."""
+"""The key in the graph's metadata for the files of these lines. The file names start with their
+package, and are separated by line breaks."""
 
 _TRACE = "pkg.torch.onnx.stack_trace"
 _FX_NODE = "pkg.torch.onnx.fx_node"
 _REPEATING = ("namespace", "pkg.torch.onnx.class_hierarchy")
-"""Metadata that repeats name_scopes and the lines of a node."""
+"""Metadata of nodes that repeats name_scopes and the source lines."""
 _OF_GRAPH = (
     "pkg.torch.export.ExportedProgram.graph_signature",
     "pkg.torch.export.ExportedProgram.range_constraints",
 )
-"""Metadata that repeats the metadata and the shapes of values."""
+"""Metadata of the graph that repeats the metadata and the shapes of values."""
 _ORIGINAL = "pkg.torch.onnx.original_node_name"
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 _PERSISTENT = "pkg.torch.export.graph_signature.InputSpec.persistent"
 _FRAME = re.compile(r'File "(.+?)", line (\d+)')
 _WEIGHT = re.compile(r"%[pbc]_")
-"""The start of the name of a parameter, a buffer or a constant in torch's text of a node."""
+"""The start of the name of a parameter, buffer or constant in torch's description of a node."""
 _OF_TORCH = "torch/"
-"""The start of the names of torch's own files in traces that it makes up."""
+"""The start of the names of torch's own files in stack traces that torch creates itself."""
 _PROGRAM = "node"
-"""The key under which onnx_ir's objects keep their node of torch's program."""
+"""The key under which onnx_ir's objects keep the node of torch's program."""
 _REMOTE = "transformers_modules"
-"""The package into which transformers copies the code of a folder, under the folder's name."""
+"""The package into which transformers copies a folder's code, under the folder's name."""
 
 
 def fold_metadata(model: onnx_ir.Model) -> None:
-    """Remove metadata that names the machine, or is redundant; name lines by their files.
+    """Remove metadata that is redundant or names the machine, and shorten source locations.
 
     Args:
-        model: torch's model, or the optimized one.
+        model: the model from torch.onnx, optimized or not.
     """
     model.producer_version = (model.producer_version or "").partition("+")[0] or None
     for key in _OF_GRAPH:
@@ -64,10 +64,10 @@ def fold_metadata(model: onnx_ir.Model) -> None:
 
 
 def drop_unread(model: onnx_ir.Model) -> None:
-    """Remove torch's texts of nodes that neither read weights nor represent their use.
+    """Remove torch's descriptions of nodes that neither read weights nor represent their use.
 
     Args:
-        model: the model to save; repeating layers needs these texts.
+        model: the model to save. Layers cannot be repeated afterwards, which needs these texts.
     """
     for node in all_nodes(model):
         text = node.metadata_props.get(_FX_NODE)
@@ -93,14 +93,14 @@ def _name_lines(model: onnx_ir.Model) -> None:
 
 
 def _places(trace: str) -> Iterator[tuple[str, str]]:
-    """Yield the files and lines of a stack trace outside torch and ours, outermost first."""
+    """Yield files and lines of a stack trace outside torch and this package, outermost first."""
     for path, line in _FRAME.findall(trace):
         if not is_library(path) and not path.startswith(_OF_TORCH):
             yield path, line
 
 
 def _short_names(names: Collection[str]) -> dict[str, str]:
-    """Return the last parts of file names, or whole names where two of these are equal."""
+    """Return the last part of each file name, or the whole name if the last part is not unique."""
     last = [name.rpartition("/")[2] for name in names]
     return {
         name: own if last.count(own) == 1 else name for name, own in zip(names, last, strict=True)
@@ -108,10 +108,10 @@ def _short_names(names: Collection[str]) -> dict[str, str]:
 
 
 def portable_name(path: str) -> str:
-    """Return the name of a source file starting with its package, equal on every machine.
+    """Return the name of a source file starting with its package, which is equal on all machines.
 
     Args:
-        path: the file. One that is in no package is called by its own name alone.
+        path: the path of the file. If it is in no package, the result is the file name alone.
     """
     file = Path(path)
     parts = [file.name]

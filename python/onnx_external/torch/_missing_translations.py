@@ -1,4 +1,4 @@
-"""Operators that torch.onnx lacks, entirely or for some arguments."""
+"""Translates operators that torch.onnx does not support, at all or for some arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._signs import is_negative
 
 
 def missing_translations() -> dict[Any, Callable[..., Any]]:
-    """Return the translation of each such operator."""
+    """Return the translations, by operator."""
     aten = torch.ops.aten
     return {
         aten.amax.default: _greatest,
@@ -49,7 +49,7 @@ def missing_translations() -> dict[Any, Callable[..., Any]]:
 
 
 def _shifts(direction: str) -> dict[Any, Callable[..., Any]]:
-    """Return translations that shift unsigned integers, which torch.onnx makes signed."""
+    """Return translations that shift unsigned integers, which torch.onnx would make signed."""
 
     def shift(values: Any, count: Any) -> Any:
         import onnx_ir
@@ -72,12 +72,12 @@ def _shifts(direction: str) -> dict[Any, Callable[..., Any]]:
 
 
 def _greatest(values: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    """Take the largest elements, along all dimensions if none is given."""
+    """Return the largest elements, along all dimensions if none is given."""
     return _extreme(operators().ReduceMax, values, dim, keepdim)
 
 
 def _least(values: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    """Take the smallest elements, along all dimensions if none is given."""
+    """Return the smallest elements, along all dimensions if none is given."""
     return _extreme(operators().ReduceMin, values, dim, keepdim)
 
 
@@ -93,7 +93,7 @@ def _extreme(reduce: Callable[..., Any], values: Any, dim: Any, keepdim: bool) -
 def _sorted(
     values: Any, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> Any:
-    """Sort; TopK keeps equal elements in their order."""
+    """Sort elements; TopK keeps equal elements in their order."""
     op = operators()
     if not values.shape:
         return op.Identity(values), op.Constant(value_int=0)
@@ -105,7 +105,7 @@ def _sorted(
 
 
 def _squeezed(values: Any, dim: Any) -> Any:
-    """Remove dimensions of size 1; torch leaves those of other sizes."""
+    """Remove those of the given dimensions that have the size 1, as torch does."""
     op = operators()
     rank = len(values.shape)
     dims = [dim] if isinstance(dim, int) else dim
@@ -114,14 +114,17 @@ def _squeezed(values: Any, dim: Any) -> Any:
 
 
 def _repeated_places(repeats: Any, output_size: Any = None) -> Any:
-    """Return each position as often as it is repeated, which also gives the output size."""
+    """Return each position as often as it is repeated.
+
+    The output size follows from the repetitions.
+    """
     from onnxscript.function_libs.torch_lib.ops.core import aten_repeat_interleave_Tensor
 
     return aten_repeat_interleave_Tensor(repeats)
 
 
 def _taken(values: Any, places: Any) -> Any:
-    """Take elements by their flat positions."""
+    """Return the elements at flat positions."""
     op = operators()
     return op.Gather(op.Reshape(values, op.Constant(value_ints=[-1])), places)
 
@@ -139,7 +142,7 @@ def _scattered(values: Any, dim: int, places: Any, source: Any, reduce: str) -> 
 
 
 def _length(one: Any, other: Any) -> Any:
-    """Return the length of a vector, whose square may be infinite."""
+    """Return the length of a vector, even if the square of the length is infinite."""
     op = operators()
     wide, high = op.Abs(one), op.Abs(other)
     longer, shorter = op.Max(wide, high), op.Min(wide, high)
@@ -151,7 +154,7 @@ def _length(one: Any, other: Any) -> Any:
 
 
 def _masked_select(values: Any, mask: Any) -> Any:
-    """Take the elements where a mask is true, after both are broadcast."""
+    """Return the elements for which a mask is true, after both are broadcast."""
     op = operators()
     values = op.Expand(values, op.Shape(mask))
     mask = op.Expand(mask, op.Shape(values))
@@ -160,7 +163,7 @@ def _masked_select(values: Any, mask: Any) -> Any:
 
 
 def _with_sign(values: Any, signs: Any) -> Any:
-    """Give values the signs of others, where -0 has a sign."""
+    """Give values the signs of other values, where -0 counts as negative."""
     op = operators()
     size = op.Abs(values)
     if isinstance(signs, (int, float)):
@@ -177,7 +180,7 @@ def _fmin(one: Any, other: Any) -> Any:
 
 
 def _without_nan(one: Any, other: Any, choose: Callable[..., Any]) -> Any:
-    """Choose one of two values, that which is not NaN if the other is."""
+    """Choose one of two values; if one of them is NaN, choose the other."""
     op = operators()
     if one.dtype.name == "BOOL":
         return (op.Or if choose == op.Max else op.And)(one, other)
@@ -187,7 +190,7 @@ def _without_nan(one: Any, other: Any, choose: Callable[..., Any]) -> Any:
 
 
 def _kth(values: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    """Take the k-th smallest elements along a dimension, and their positions."""
+    """Return the k-th smallest elements along a dimension, and their positions."""
     op = operators()
     if not values.shape:
         return op.Identity(values), op.Constant(value_int=0)
@@ -198,14 +201,14 @@ def _kth(values: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 def _median(values: Any) -> Any:
-    """Take the median of all elements, the lower one of two."""
+    """Return the median of all elements, the lower one of two."""
     op = operators()
     flat = op.Reshape(values, op.Constant(value_ints=[-1]))
     return _middle(values, flat, 0, False)[0]
 
 
 def _median_along(values: Any, dim: int, keepdim: bool = False) -> Any:
-    """Take the medians along a dimension, the lower one of two, and their positions."""
+    """Return the medians along a dimension, the lower one of two, and their positions."""
     op = operators()
     if not values.shape:
         return op.Identity(values), op.Constant(value_int=0)

@@ -1,4 +1,4 @@
-"""The opset version that a caller asks for: used exactly, or an error."""
+"""Makes a graph have exactly the opset version that the caller requests."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 OWN = 18
 """The lowest version for which torch.onnx has translations."""
 _LOWEST = 7
-"""The lowest version that onnx's converter knows."""
+"""The lowest version that onnx's converter supports."""
 _MOST_READ = 1000
-"""The elements of a constant that onnx's converter may read."""
+"""The maximum number of elements of a constant that onnx's converter may read."""
 
 
 def _newest() -> int:
-    """Return the highest version that torch.onnx converts to."""
+    """Return the highest version to which torch.onnx can convert."""
     from onnxscript.version_converter import _version_converter
 
     return int(_version_converter.SUPPORTED_MAX_ONNX_OPSET)
 
 
 def asked(options: Mapping[str, Any]) -> int | None:
-    """Return the opset version among the options of torch.onnx.export, or None.
+    """Return the opset version in the options of torch.onnx.export, or None.
 
     Raises:
         InvalidArgumentError: no export can have that version.
@@ -39,27 +39,28 @@ def asked(options: Mapping[str, Any]) -> int | None:
     if type(version) is not int or not _LOWEST <= version <= newest:
         raise InvalidArgumentError(
             f"opset_version={version!r}: torch.onnx exports opset {OWN} to {newest}; for {_LOWEST} "
-            f"to {OWN - 1}, the graph is converted from {OWN} where onnx's converter can do so"
+            f"to {OWN - 1}, the graph is converted from {OWN} if onnx's converter can do so"
         )
     return version
 
 
 def refuse_opset(version: int | None, needed: int = 0) -> None:
-    """Raise an error for an opset version that the graphs of a folder cannot have.
+    """Raise an error if the graphs of a folder cannot have an opset version.
 
     Args:
-        version: the caller's version; None for any.
-        needed: the version of the operators that attention= asks for.
+        version: the version that the caller requests; None for any.
+        needed: the version of the operators that attention= requires.
 
     Raises:
-        InvalidArgumentError: torch.onnx has no translations for it, or the operators are newer.
+        InvalidArgumentError: torch.onnx has no translations for the version, or the operators are
+            newer.
     """
     if version is None:
         return
     newest = _newest()
     if type(version) is not int or not OWN <= version <= newest:
         raise InvalidArgumentError(
-            f"opset_version={version!r}: the graphs of a folder have opset {OWN} to {newest}"
+            f"opset_version={version!r}: the graphs of a folder can have opset {OWN} to {newest}"
         )
     if version < needed:
         raise InvalidArgumentError(
@@ -69,25 +70,26 @@ def refuse_opset(version: int | None, needed: int = 0) -> None:
 
 
 def of_torch(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options for torch.onnx.export, which cannot convert below its own version.
+    """Return options for torch.onnx.export in which the opset version is not below its own.
 
-    It only logs a failed conversion, and the converted graph would lack the marks of weights.
+    torch.onnx only logs a failed conversion to a lower version, and the converted graph would lack
+    the metadata of weights.
     """
     version = asked(options)
     return {**options, "opset_version": OWN} if version and version < OWN else dict(options)
 
 
 def with_opset(model: onnx_ir.Model, version: int | None) -> tuple[onnx_ir.Model, str]:
-    """Convert a graph to an opset version, unless it has that version already.
+    """Convert a graph to an opset version, unless it already has that version.
 
-    Weights keep their names, their marks and, if they have any, their values.
+    Weights keep their names, their metadata and, if they have any, their values.
 
     Returns:
-        The graph, and why it keeps its version although an older one is asked for; empty if it has
-        the version.
+        The graph, and the reason why it keeps its version although an older one is requested;
+        empty if it has the requested version.
 
     Raises:
-        InvalidArgumentError: it cannot be converted to a newer version.
+        InvalidArgumentError: the graph cannot be converted to a newer version.
     """
     has = model.opset_imports.get("")
     if version is None or has == version:
@@ -100,7 +102,7 @@ def with_opset(model: onnx_ir.Model, version: int | None) -> tuple[onnx_ir.Model
             version_converter.convert_version(model, version)
             if model.opset_imports.get("") == version:
                 return model, ""
-            raise InvalidArgumentError(f"{told}, to which torch.onnx converts it at most")
+            raise InvalidArgumentError(f"{told}, the highest version that torch.onnx can give it")
         return _lowered(model, version), ""
     except InvalidArgumentError:
         raise
@@ -110,11 +112,11 @@ def with_opset(model: onnx_ir.Model, version: int | None) -> tuple[onnx_ir.Model
         reason = reason.rpartition(" failed: ")[2]  # behind a place in the sources of onnx
         if version > OWN:
             raise InvalidArgumentError(f"{told}, and cannot be converted: {reason}") from error
-        return model, f"{told}, since onnx cannot convert it to an older one: {reason}"
+        return model, f"{told}, because onnx cannot convert it to an older version: {reason}"
 
 
 def _lowered(model: onnx_ir.Model, version: int) -> onnx_ir.Model:
-    """Convert to an older version by onnx's converter, without passing it the weights."""
+    """Convert a graph to an older version by onnx's converter, without passing it the weights."""
     import onnx
     import onnx_ir
     from onnx_ir.passes.common import InlinePass, RemoveUnusedFunctionsPass, RemoveUnusedOpsetsPass
@@ -140,7 +142,7 @@ def _lowered(model: onnx_ir.Model, version: int) -> onnx_ir.Model:
 
 
 def _marks(model: onnx_ir.Model) -> dict[tuple[Any, ...], dict[str, str]]:
-    """Return the metadata of nodes, which onnx's converter drops, by their results."""
+    """Return the metadata of nodes, which onnx's converter drops, by the nodes' results."""
     return {_results(node): dict(node.metadata_props) for node in all_nodes(model)}
 
 
@@ -149,9 +151,9 @@ def _results(node: onnx_ir.Node) -> tuple[Any, ...]:
 
 
 def _without_values(model: onnx_ir.Model) -> Any:
-    """Return the model as a message whose initializers are additional inputs without values.
+    """Return the model as a protobuf message in which large initializers are additional inputs.
 
-    The converter reads small constants, such as axes, which also stay initializers.
+    Small constants, such as axes, are also initializers, because the converter reads them.
     """
     import onnx_ir
 
@@ -171,7 +173,7 @@ def _without_values(model: onnx_ir.Model) -> Any:
 
 
 def _as_checked(proto: Any) -> Any:
-    """Return a model for onnx's checker, which knows no IR version newer than its own."""
+    """Return a model for onnx's checker, which rejects IR versions newer than its own."""
     import onnx
 
     proto.ir_version = min(proto.ir_version, onnx.IR_VERSION)

@@ -1,4 +1,4 @@
-"""From a captured graph to a skeleton: torch's optimizer, repeated layers, versions and names."""
+"""Turns a captured graph into a skeleton: optimizes it, repeats layers, and names dimensions."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 FUSED_OPSET = 23
-"""The first opset version that has RMSNormalization and RotaryEmbedding."""
+"""The first opset version with RMSNormalization and RotaryEmbedding."""
 
 
 class OptimizerError(ExportError):
-    """torch's optimizer fails; the graph may be right without it."""
+    """Raised if torch's optimizer fails; the graph may be right without it."""
 
 
 def optimized(model: onnx_ir.Model) -> onnx_ir.Model:
-    """Optimize as torch.onnx.export(optimize=True) does."""
+    """Optimize a graph as torch.onnx.export(optimize=True) does."""
     program = torch.onnx.ONNXProgram(model, None)
     try:
         program.optimize()
@@ -37,19 +37,20 @@ def optimized(model: onnx_ir.Model) -> onnx_ir.Model:
         told = [str(each).strip().partition("\n")[0] for each in list(chain(error))[-2:]]
         words = ": ".join(dict.fromkeys(filter(None, told))) or type(error).__name__
         raise OptimizerError(
-            f"torch's optimizer fails: {words}; optimize=False leaves it out"
+            f"torch's optimizer fails: {words}; optimize=False skips it"
         ) from error
     return program.model
 
 
 def fused(model: onnx_ir.Model, opset_version: int | None, positions: int = 0) -> onnx_ir.Model:
-    """Replace operators that together compute one known function by a single operator.
+    """Replace groups of operators that compute a known function by a single operator.
 
     Args:
         model: an optimized graph, which is changed.
-        opset_version: the version of ONNX that it is to have. None: it gets the version that the
-            new operators need, if there are any.
-        positions: the most tokens of a text, if attention by lengths may rotate them; 0 if not.
+        opset_version: the opset version of the result. None: the version that the new operators
+            need, if there are any.
+        positions: the maximum sequence length, if the attention operator with sequence lengths
+            may also apply rotary embeddings; 0 if not.
     """
     from .._fusing.rules import fuse, opset_of  # which need onnx_ir
 
@@ -66,7 +67,7 @@ def skeleton_of(
     extra: abc.Mapping[str, Any] | None = None,
     keep: Collection[str] = (),
 ) -> Skeleton:
-    """Make the skeleton of a captured graph."""
+    """Make the skeleton of a captured graph, optimized if requested."""
     with meter.step("optimize"):
 
         def change(model: onnx_ir.Model) -> onnx_ir.Model:

@@ -1,4 +1,4 @@
-"""Inputs of other sizes than the example's, to test a graph with if none are given."""
+"""Generates inputs of other sizes than the example's, to test a graph if the caller gives none."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from .._tracing.surroundings import Call
 from ._guards import Guard, Sizes
 
 _ONES = 4
-"""Sizes that are made 1, one after the other."""
+"""The maximum number of sizes that are set to 1, one after the other."""
 _GUARDS = 6
-"""Guards that are broken on purpose."""
+"""The maximum number of guards that are deliberately violated."""
 _MOST = 64
-"""Sizes up to this one are tried to break a guard, or up to twice the example's."""
+"""To violate a guard, sizes up to this one, or up to twice the example's size, are tried."""
 
 
 def other_sizes(sizes: Sizes, example: Call) -> Iterator[list[Call]]:
-    """Yield groups of calls; from each group, use the first that the module accepts.
+    """Yield groups of calls; of each group, the first call that the module accepts is used.
 
-    The first group has other sizes throughout. Each of the next has one size of 1, which a test or
-    a broadcast treats in its own way, and each of the last breaks a guard.
+    In the first group, all sizes differ from the example's. In each of the next groups, one size is
+    1, which conditions and broadcasting may treat differently. Each of the last groups violates a
+    guard.
     """
     own = sizes.values(example)
     symbols = [each for each in sizes.symbols if own.get(each, 0) > 0]
@@ -45,7 +46,7 @@ def other_sizes(sizes: Sizes, example: Call) -> Iterator[list[Call]]:
 
 
 def _inside(sizes: Sizes, values: Mapping[Any, int]) -> bool:
-    """Return whether the caller's own bounds allow the sizes; guards are to be violated."""
+    """Return whether the caller's own bounds allow the sizes; guards may be violated."""
     bounds = {name: most for name, (_, most) in sizes.ranges.items()}
     return all(bool(value <= bounds.get(name, value)) for name, value in values.items())
 
@@ -53,7 +54,7 @@ def _inside(sizes: Sizes, values: Mapping[Any, int]) -> bool:
 def _breaking(
     guard: Guard, own: Mapping[Any, int], symbols: Sequence[Any]
 ) -> Iterator[dict[Any, int]]:
-    """Yield the sizes closest to the example's that violate a guard; one is changed."""
+    """Yield the sizes closest to the example's that violate a guard, with one size changed."""
     for symbol in symbols:
         if symbol not in guard.expression.free_symbols:
             continue
@@ -70,10 +71,10 @@ def _like(size: Any, value: int) -> Any:
 
 
 def resized(sizes: Sizes, example: Call, values: Mapping[Any, int]) -> Call:
-    """Return a call with other sizes.
+    """Return the example call with other sizes.
 
-    Its values are the example's, repeated or cut off; floats are made smaller, each by another
-    factor between a half and one.
+    The values of the example are repeated or cut off. Floats are multiplied by different factors
+    between a half and one.
     """
     leaves, spec = pytree.tree_flatten(example)
     made = list(leaves)

@@ -1,7 +1,7 @@
-"""Names of a graph's outputs, taken from the module's own result.
+"""Names a graph's outputs after the structure of the module's result.
 
-torch names an output after the operator that computes it (`getitem_18`), which another trace of the
-same module may call otherwise. A dict has keys, and an object has attributes: these stay.
+torch names an output after the operator that computes it (`getitem_18`), which may differ in
+another trace of the same module. The keys of a dict and the attributes of an object do not change.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def names_of_results(program: torch.export.ExportedProgram) -> list[str]:
-    """Return a name for each result of a program except None.
+    """Return a name for each result of a program, except for results that are None.
 
-    The name is the path to the result, such as "boxes" or "layers.0.keys". No result has a name if
-    all paths are positions in tuples and lists.
+    The name is the path to the result, such as "boxes" or "layers.0.keys". If all paths consist of
+    positions in tuples and lists, the list is empty.
     """
     spec = program.call_spec.out_spec
     results = results_of(program)
@@ -44,13 +44,13 @@ def names_of_results(program: torch.export.ExportedProgram) -> list[str]:
 
 
 def results_of(program: torch.export.ExportedProgram) -> list[Any]:
-    """Return a program's results, including None."""
+    """Return all results of a program, including None."""
     specs = program.graph_signature.output_specs
     return [each for each in specs if each.kind is OutputKind.USER_OUTPUT]
 
 
 def all_names(program: torch.export.ExportedProgram, names: Sequence[str]) -> list[str | None]:
-    """Return a name for each result of a program except None; all None if there are no names."""
+    """Return a name for each result of a program except None, or None for each without names."""
     return [*names] or [None for each in results_of(program) if not _is_none(each.arg)]
 
 
@@ -63,12 +63,12 @@ def _parts(path: Sequence[Any]) -> list[str | int]:
 
 
 def name_outputs(model: onnx_ir.Model, names: Sequence[str | None]) -> None:
-    """Name the outputs of a graph.
+    """Give the outputs of a graph the names of the module's results.
 
     Args:
-        model: its outputs have the names that torch gave them.
-        names: one for each output, or none; None leaves the output's name. An output with the name
-            of an input or a weight is called "output.NAME".
+        model: the graph, whose outputs still have the names from torch.
+        names: a name for each output, or an empty list; None keeps the output's name. If an input
+            or a weight has the name, the output is called "output.NAME".
     """
     if len(names) != len(model.graph.outputs):  # none, or more layers than the trace had
         return

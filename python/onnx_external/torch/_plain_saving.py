@@ -1,4 +1,4 @@
-"""Saving of graphs with only a few constants, as those of modules without weights."""
+"""Saves graphs that have only a few constants, such as those of modules without weights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAMES = (
     "left_old",
     "oversized",
 )
-"""The lists in a save's report, which are empty here."""
+"""The lists in the report on a save that are empty for such a graph."""
 
 
 def save_alone(made: Skeleton, path: StrPath, options: Mapping[str, Any]) -> SaveReport:
@@ -38,10 +38,10 @@ def save_alone(made: Skeleton, path: StrPath, options: Mapping[str, Any]) -> Sav
     Args:
         made: the graph.
         path: as for oe.save().
-        options: the options of oe.save(); those for weights have no effect.
+        options: the options of oe.save(); options for weights have no effect.
 
     Raises:
-        ExistsError: there is a model, and `overwrite` is False.
+        ExistsError: the model exists, and `overwrite` is False.
     """
     start = time.perf_counter()
     folder, name = target_of(path)

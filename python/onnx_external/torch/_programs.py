@@ -1,4 +1,4 @@
-"""Conversion of a module, a function that makes one, or a program to a graph of onnx_ir."""
+"""Converts a module, a function that makes one, or a program to an onnx_ir graph."""
 
 from __future__ import annotations
 
@@ -29,37 +29,36 @@ from ._untouched import Untouched, stranded, tensors_of
 
 @dataclass
 class Captured:
-    """An unoptimized graph, and the facts on its initializers."""
+    """An unoptimized graph, with facts about its initializers, sizes and outputs."""
 
     program: torch.onnx.ONNXProgram
     ties: dict[str, list[str]] = field(default_factory=dict)
-    """All names of each parameter and buffer that has several, by each of them."""
+    """For each name of a parameter or buffer with several names, all of its names."""
     sizes: Sizes = field(default_factory=Sizes)
     """The assumptions of the program about sizes."""
     traced: torch.export.ExportedProgram | None = None
-    """The converted program."""
+    """The program that was converted."""
     note: str = ""
-    """A remark for the caller on the way of tracing; usually empty."""
+    """A remark for the caller on how the module was traced; usually empty."""
     repetition: Repetition | None = None
-    """The way to turn the graph, then that of a few layers, into the graph of all."""
+    """If only a few layers were traced: the data with which the graph of all layers is made."""
     sizes_named: dict[str, str] | None = None
-    """The names in `dynamic_shapes` for torch's symbols; None if the graph already has its
-    names."""
+    """The names in `dynamic_shapes` for torch's symbols; None if dimensions are already named."""
     outputs_named: Sequence[str | None] = ()
-    """The names of the outputs in the module's result; empty if the caller names them."""
+    """The names of the outputs after the module's result; empty if the caller names them."""
     opset: int | None = None
-    """The opset version that the caller asks for."""
+    """The opset version that the caller requests."""
     opset_kept: str = ""
-    """The reason why the graph has another opset version."""
+    """The reason why the graph has another opset version; empty if it has the requested one."""
     changed: list[Changed] = field(default_factory=list)
     """Buffers and inputs that the module changes."""
     state_named: list[str] = field(default_factory=list)
-    """The names by which the outputs for these, after all others, are paired with the module's;
-    nothing if nobody asked for them."""
+    """The names by which the outputs for `changed` are paired with the module's; these outputs come
+    last. Empty if the caller did not request them."""
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of the innermost error: torch.onnx wraps it in pages of advice."""
+    """Return the first line of the innermost error, because torch.onnx adds pages of advice."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -72,12 +71,12 @@ def told(
     program: torch.export.ExportedProgram | None = None,
     kind: type[ExportError] = ExportError,
 ) -> Iterator[None]:
-    """Convert torch's errors to ExportError, and keep its prints off the caller's terminal.
+    """Convert torch's errors to ExportError, and suppress torch's output on the terminal.
 
     Args:
-        what: the work that fails.
-        program: the program to convert; without one, the module's own code runs.
-        kind: the class of the error.
+        what: the message for a failure, to which the reason is appended.
+        program: the program to convert; None while the module's own code runs.
+        kind: the class of the error to raise.
     """
     try:
         with quiet():
@@ -92,27 +91,27 @@ def told(
 
 
 _WAYS_OUT = (
-    ("Unsupported input type", "oe.register_class(cls) makes a class of yours an input"),
-    ("in output, which is not a known type", "oe.register_class(cls) makes it an output"),
+    ("Unsupported input type", "oe.register_class(cls) allows your own class as an input"),
+    ("in output, which is not a known type", "oe.register_class(cls) allows it as an output"),
     (
         "No ONNX function found for",
-        "onnx_options={'custom_translation_table': {operator: function}} gives it one, as "
+        "onnx_options={'custom_translation_table': {operator: function}} provides one, as "
         "examples/custom_operator.py shows",
     ),
 )
-"""Messages of torch, and advice for each."""
+"""Parts of torch's messages, with advice for each."""
 
 
 def _way_out(reason: str) -> str:
-    """Return advice against the reason of an error, or on finding out more."""
+    """Return advice on the reason of an error, or on how to find out more."""
     for said, way in _WAYS_OUT:
         if said in reason:
             return way
-    return "oe.diagnose_export(module, inputs) finds the modules that keep it from being exported"
+    return "oe.diagnose_export(module, inputs) finds the modules that prevent the export"
 
 
 def check_initialized(module: nn.Module) -> None:
-    """Raise an error for a module with uninitialized parameters, as LazyLinear has."""
+    """Raise an error if a module has uninitialized parameters, such as those of LazyLinear."""
     for kind, tensors in (
         ("parameter", module.named_parameters()),
         ("buffer", module.named_buffers()),
@@ -137,7 +136,7 @@ def _names_of_tied(module: nn.Module) -> dict[str, list[str]]:
 
 
 class TraceError(ExportError):
-    """torch.export cannot trace a module."""
+    """Raised if torch.export cannot trace a module."""
 
 
 def _traced(
@@ -158,9 +157,9 @@ def _traced(
     except ExportError as error:
         if lost:
             raise InvalidArgumentError(
-                f"{', '.join(lost)}: these attributes hold tensors without data (on meta), which "
-                "are neither parameters nor buffers, so that nothing can give them values; make "
-                f"them buffers, or compute them in forward ({error})"
+                f"{', '.join(lost)}: these attributes are tensors without data (on meta) that are "
+                "neither parameters nor buffers, so they cannot get values; make them buffers, or "
+                f"compute them in forward ({error})"
             ) from error
         raise
 
@@ -168,7 +167,7 @@ def _traced(
 def _repetition(
     module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None
 ) -> tuple[Repetition | None, str]:
-    """Return how to repeat its layers, if possible, and otherwise the reason."""
+    """Return how to repeat a module's layers, or None and the reason why this is not possible."""
     try:
         return repetition(module, args, kwargs), ""
     except NotRepeatedError as reason:
@@ -188,19 +187,19 @@ def captured(
     is_made: bool = False,
     gives_state: bool = False,
 ) -> Iterator[Captured]:
-    """Yield the graph; the module's parameters have storage while the context lasts.
+    """Yield the graph of a target; a module's parameters have storage while the context lasts.
 
     Args:
-        target: the module, or a program made of it.
-        args: its positional inputs.
-        kwargs: its inputs by name.
+        target: the module, or a program made from it.
+        args: the positional inputs.
+        kwargs: the inputs by name.
         dynamic_shapes: as torch.export.export takes them, or with names of sizes.
         onnx_options: options of torch.onnx.export.
         meter: measures the steps.
         tracer: traces a module.
-        repeat: trace a module with few of its layers, if it is proved that they can be repeated.
-        is_made: the module was made by a function of the caller's.
-        gives_state: buffers and inputs of a module that forward changes become outputs.
+        repeat: trace only few of a module's layers if it is proved that they can be repeated.
+        is_made: True if the module was made by a function of the caller.
+        gives_state: add outputs for buffers and inputs that forward changes.
     """
     opset = asked(onnx_options)
     if isinstance(target, torch.onnx.ONNXProgram):

@@ -1,9 +1,10 @@
-"""Branches and loop bodies known to write to no input, which torch would try out again.
+"""Finds branches and loop bodies that write to no input, so that torch need not test this.
 
-It traces each of them three times more when it decomposes a program, and at every level of nesting
-again: to see whether it writes to its inputs, and whether its results are views of them. A look at
-its operators answers both for nearly all. An export takes a third less time (35 instead of 50 s of
-CPU for ten random modules of tests/rewriting, torch 2.13, with tests in tests).
+When torch decomposes a program, it traces each branch and loop body three more times, and again at
+every level of nesting, to find out whether it writes to its inputs and whether its results are
+views of them. Looking at the operators answers both questions for nearly all of them. An export
+takes a third less time (35 instead of 50 s of CPU for ten random modules of tests/rewriting, torch
+2.13, with nested conditions).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .._base.swapping import exchanged
 
 @contextlib.contextmanager
 def trusted_if_pure(program: torch.export.ExportedProgram) -> Iterator[None]:
-    """Keep torch from trying out subgraphs inside the context, if all in a program are pure."""
+    """If all subgraphs in a program are pure, keep torch from testing them inside the context."""
     try:
         utils, cond, while_loop = (
             import_module(f"torch._higher_order_ops.{name}")
@@ -60,7 +61,7 @@ _CHECK = "_check_alias_and_mutation"
 
 
 def _is_pure(subgraph: torch.fx.GraphModule) -> bool:
-    """Return whether it writes to no outer value, and all its results have bytes of their own."""
+    """Return whether a subgraph writes to no outer value, and all its results own their bytes."""
     owners: dict[Any, set[Any]] = {}
     outer = set()
     results: list[Any] = []
@@ -78,7 +79,7 @@ def _is_pure(subgraph: torch.fx.GraphModule) -> bool:
 
 
 def _owners(node: torch.fx.Node, schema: Any, owners: Mapping[Any, set[Any]]) -> set[Any]:
-    """Return the nodes that may own the bytes of a value: itself, or what it is a view of."""
+    """Return the nodes that may own a value's bytes: the node itself, or those it is a view of."""
     if node.target is operator.getitem:
         inner = owners[node.args[0]]
         return {node} if inner == {node.args[0]} else inner

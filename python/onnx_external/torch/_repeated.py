@@ -1,4 +1,4 @@
-"""A module with few of its layers, and construction of the full graph from its graph."""
+"""Makes the full graph of a module from a graph of the module with only few layers."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ if TYPE_CHECKING:
 
 
 class NotRepeatedError(ExportError):
-    """A graph of few layers does not represent the module, so that all are traced."""
+    """Raised if a graph of few layers does not represent the module, so that all are traced."""
 
 
 @dataclass
 class Repetition:
-    """The data needed to trace a module with few layers."""
+    """The data with which the graph of few layers becomes the graph of all layers."""
 
     module: nn.Module
     stacks: Sequence[Stack]
     proof: Proof
     record: Record
-    """The record of the module with few layers."""
+    """The recorded trace of the module with few layers."""
 
     def shallow(self) -> AbstractContextManager[None]:
-        """Return the context in which the module has few layers."""
+        """Return a context in which the module has few layers."""
         return shallow(self.module, self.stacks)
 
     def starts(self, model: onnx_ir.Model) -> Starts:
-        """Return where the numbers of layers start, before the graph is optimized."""
+        """Return where the layer numbers begin in names, before the graph is optimized."""
         from .._repeating.numbers import starts_of  # which needs onnx_ir
 
         return starts_of(model, self.stacks)
 
     def repeat(self, model: onnx_ir.Model, exported: Any, starts: Starts) -> None:
-        """Make the graph of all layers.
+        """Turn a graph of few layers into the graph of all layers.
 
         Args:
             model: the graph of few layers.
-            exported: the program that it was converted of.
-            starts: the first numbers of layers.
+            exported: the program from which the graph was converted.
+            starts: the first layer numbers, from starts().
 
         Raises:
-            ExportError: the graph does not show its layers as the module does.
+            ExportError: the layers of the graph do not correspond to those of the module.
         """
         from .._repeating.stamping import stamp  # which needs onnx_ir
 
@@ -69,7 +69,7 @@ class Repetition:
         counts = len(self.record.inputs), len(self.record.outputs)
         try:
             if (len(inputs), len(outputs)) != counts:
-                raise Unprovable("the graph has not the inputs and outputs of the module")
+                raise Unprovable("the graph does not have the inputs and outputs of the module")
             names = Names(self.stacks, self.proof, inputs, outputs, inputs, outputs, True)
             stamp(model, self.stacks, names, exported, starts)
         except Exception as error:  # the graph is dropped then, whatever it is
@@ -83,11 +83,11 @@ def repetition(
 
     Args:
         module: the module.
-        args: its positional inputs.
-        kwargs: its inputs by name.
+        args: the positional inputs.
+        kwargs: the inputs by name.
 
     Raises:
-        NotRepeatedError: they cannot; it says why.
+        NotRepeatedError: the layers cannot be repeated; the message says why.
     """
     stacks = find_stacks(module, has_data)
     if not stacks:

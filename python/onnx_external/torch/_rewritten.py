@@ -1,4 +1,4 @@
-"""Exports of modules that are tried plainly first, and then with their control flow rewritten."""
+"""Exports modules unchanged or, if this does not work, with their control flow rewritten."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _of_branches = partial(trace, fall_back=False, repeats_calls=True)
 
 
 class ModuleWays(Ways[_T]):
-    """The ways of exporting a module to try.
+    """The ways in which the export of a module is tried.
 
     Args:
         target: the module, or another object to export.
         calls: the example, and all further input sets.
         how: whether and how code is rewritten.
-        capture: traces, by its argument, and converts.
-        judge: raises an error if the graph is wrong.
+        capture: a function that traces the module with the given tracer, and converts the program.
+        judge: a function that raises an error if the graph is wrong.
     """
 
     def __init__(
@@ -58,19 +58,21 @@ class ModuleWays(Ways[_T]):
         self.may_rewrite = self.may_rewrite and not why_not
 
     def _why_not(self) -> str:
-        """Return why nothing can be rewritten; "" if something can."""
+        """Return the reason why nothing can be rewritten; "" if something can be."""
         if not isinstance(self.target, nn.Module):
             return "only the functions of a module can be rewritten, and the target is not a module"
         tensors = [*self.target.parameters(), *self.target.buffers()]
         if any(nn.parameter.is_lazy(each) or has_no_data(each) for each in tensors):
-            return "the module has no weights of its own, so it cannot be run to see its tests"
+            return (
+                "the module has no weights of its own, so it cannot be run to find its conditions"
+            )
         return ""
 
     def right(self) -> tuple[_T, Rewriting]:
-        """Return the first right result, and what was rewritten; other threads wait for it.
+        """Return the first result that is right, and what was rewritten; other threads wait.
 
         Raises:
-            ExportError: no attempt gives a graph that agrees with the module.
+            ExportError: no attempt leads to a graph that agrees with the module.
         """
         with one_thread, process_kept(), outside_kept(self.target):
             made = self.first()
@@ -84,11 +86,11 @@ class ModuleWays(Ways[_T]):
             return made, self.rewriting or Rewriting()
 
     def traced(self) -> _T:
-        """Capture without changes."""
+        """Capture the module without rewriting."""
         return self._capture(_without_dynamo if self.may_rewrite else trace)
 
     def traced_rewritten(self, rewriter: Rewriter) -> _T:
-        """Capture with the functions of the module rewritten."""
+        """Capture the module with its functions rewritten."""
 
         def tracer(*given: Any) -> Traced:
             traced, self.rewriting = rewriter.exported(partial(_of_branches, *given))
@@ -97,9 +99,9 @@ class ModuleWays(Ways[_T]):
         return self._capture(tracer)
 
     def other(self, error: ExportError) -> Callable[[], _T] | None:
-        """Trace another call, if the graph only holds for sizes of 1.
+        """Return how to trace another call, if the graph is only valid for sizes of 1.
 
-        Decisions of torch by the strides of an example change if a size is 1.
+        Some decisions of torch depend on the strides of the example, and differ if a size is 1.
         """
         if not self.may_rewrite or not isinstance(error, WrongGraphError):
             return None
@@ -111,7 +113,7 @@ class ModuleWays(Ways[_T]):
         return partial(self.tried, self.traced if self.rewriter is None else self.retraced)
 
     def instead(self, refused: ExportError, plain: ExportError | None) -> Callable[[], _T] | None:
-        """Trace with TorchDynamo, whose errors are less clear than those of the usual way."""
+        """Try TorchDynamo last, because its errors are less clear than those of the usual way."""
         if plain is None or isinstance(plain, WrongGraphError):
             return None
         try:
@@ -123,7 +125,7 @@ class ModuleWays(Ways[_T]):
         return lambda: made
 
     def prefers(self, refused: ExportError, plain: ExportError) -> bool:
-        """Return whether the error of rewritten code says more."""
+        """Return whether the error of the rewritten code is more informative."""
         return isinstance(refused, (RewriteError, WrongGraphError))
 
     def check(self, rewriter: Rewriter) -> None:
@@ -131,13 +133,13 @@ class ModuleWays(Ways[_T]):
         _run(rewriter.check, "rewritten, the module does not run")
 
     def observed(self) -> Rewriter:
-        """Run the module on all calls."""
+        """Run the module on all calls, and return the rewriter that observed it."""
         make = partial(Rewriter, self.target, self.calls, **only(self.how, REWRITER_KEYWORDS))
-        return _run(make, "the module does not run on the inputs that it is given")
+        return _run(make, "the module does not run on the given inputs")
 
 
 def _run(run: Callable[[], _T], told: str) -> _T:
-    """Run the module's own code, whose exceptions become errors."""
+    """Run code of the module; exceptions that it raises become errors of this package."""
     try:
         return run()
     except Error:
@@ -152,5 +154,5 @@ def _sizes_of_one(call: Call) -> int:
 
 
 def may_repeat(tracer: Tracer) -> bool:
-    """Return whether a tracer runs the module's own code, whose layers can be recorded."""
+    """Return whether a tracer runs the module's own code, so that layers can be recorded."""
     return tracer in (trace, _without_dynamo)

@@ -1,4 +1,4 @@
-"""Operators that process a dimension step by step, as a Scan of ONNX."""
+"""Translates operators that process a dimension step by step to ONNX Scan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def running_product(values: Any, dim: int, dtype: int = -1) -> Any:
-    """Multiply each element by all before it."""
+    """Multiply each element by all elements before it."""
     import onnx_ir
 
     op = operators()
@@ -30,7 +30,7 @@ def running_product(values: Any, dim: int, dtype: int = -1) -> Any:
 
 
 def running_log_of_sum(values: Any, dim: int) -> Any:
-    """Return the logarithm of the sum of the exponentials up to each element."""
+    """Return, for each element, log(sum(exp(x))) over all elements up to it."""
     op = operators()
     if not values.shape:
         return op.Identity(values)
@@ -55,8 +55,8 @@ def running_extreme(is_taken: str, first: float) -> Callable[..., Any]:
     """Return a translation of cummax or cummin.
 
     Args:
-        is_taken: compares an element with the best one before it.
-        first: a value that no float is worse than.
+        is_taken: the operator that compares an element with the best element before it.
+        first: the worst value: no float is worse.
     """
 
     def running(values: Any, dim: int) -> Any:
@@ -92,13 +92,13 @@ def running_extreme(is_taken: str, first: float) -> Callable[..., Any]:
 
 
 def _others(values: Any, dim: int) -> list[int]:
-    """Return all dimensions but one."""
+    """Return all dimensions except one."""
     rank = len(values.shape)
     return [each for each in range(rank) if each != dim % rank]
 
 
 def _filled(number: float, kind: Any, like: Any, dim: int) -> Any:
-    """Return a tensor filled with a number, of another's sizes except in one dimension."""
+    """Return a tensor filled with a number, with the sizes of `like` except for one dimension."""
     import onnx_ir
 
     op = operators()
@@ -110,7 +110,7 @@ def _filled(number: float, kind: Any, like: Any, dim: int) -> Any:
 
 
 class _Body:
-    """The graph of one step."""
+    """The graph of one step of a Scan."""
 
     def __init__(self, inputs: Sequence[Any], kinds: Sequence[Any]) -> None:
         import onnx_ir
@@ -141,8 +141,8 @@ def _scan(
     """Return the states after each step along a dimension.
 
     Args:
-        step: adds nodes to a body, and returns the new states.
-        states: their values before the first step.
+        step: a function that adds nodes to a body, and returns the new states.
+        states: the values of the states before the first step.
         inputs: the tensors to scan, one for each state.
         kinds: the types of the states, and of the inputs.
         dim: the dimension.

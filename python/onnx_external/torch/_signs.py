@@ -1,4 +1,4 @@
-"""Signs of floats; ONNX has no operator that distinguishes -0 from 0."""
+"""Determines signs of floats; ONNX has no operator that distinguishes -0 from 0."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ._exact_translations import operators
 
 
 def is_negative(values: Any) -> Any:
-    """Return where values are negative or -0, which the reciprocal shows."""
+    """Return where values are negative or -0; the reciprocal distinguishes -0 from 0."""
     op = operators()
     if values.dtype.name == "BOOL":
         return op.And(values, op.Not(values))
@@ -21,7 +21,10 @@ def is_negative(values: Any) -> Any:
 
 
 def angle_of(y: Any, x: Any) -> Any:
-    """Return atan2; that of torch.onnx treats -0 as 0, NaN as 0, and gives -pi for (0, -1)."""
+    """Return atan2(y, x), also for -0 and NaN.
+
+    torch.onnx treats -0 and NaN as 0, and returns -pi for (0, -1).
+    """
     op = operators()
     high, wide = op.Abs(y), op.Abs(x)
     zero, quarter, half = (op.CastLike(each, y) for each in (0.0, math.pi / 4, math.pi))

@@ -1,4 +1,4 @@
-"""A graph without weights: typed slots for parameters, and values that are in no checkpoint."""
+"""A graph without weights: typed slots for parameters, and values that no checkpoint has."""
 
 from __future__ import annotations
 
@@ -25,56 +25,56 @@ _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 _PERSISTENT = "pkg.torch.export.graph_signature.InputSpec.persistent"
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 _WITHOUT_DATA = "pkg.onnx_external.without_data"
-"""The mark that no optimizer can have merged a slot with an equal constant."""
+"""Metadata that says that no optimizer can have merged the slot with an equal constant."""
 
 _MOST_BYTES = 2**31 - 1
-"""Protobuf's limit on a model."""
+"""Protobuf's limit on the size of a model."""
 _SHOWN = 8
-"""The number of names that a message lists."""
+"""The maximum number of names that a message lists."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A weight of the graph, to be filled from a checkpoint."""
+    """A weight of the graph that a checkpoint has to fill."""
 
     name: str
-    """That of the initializer."""
+    """The name of the initializer."""
     dtype: str
-    """The type in ONNX's spelling: "FLOAT", "BFLOAT16"."""
+    """The type in ONNX's spelling, such as "FLOAT" or "BFLOAT16"."""
     shape: tuple[int, ...]
     """The shape that the graph states."""
     kind: str
-    """ "parameter" or "buffer"."""
+    """The kind: "parameter" or "buffer"."""
 
 
 @dataclass
 class Skeleton:
     """A graph whose weights are typed slots without data.
 
-    `oe.save(skeleton, path, weights)` fills it, and so does the command `save-external` once
-    `save()` has written it.
+    `oe.save(skeleton, path, weights)` fills the slots, as does the command `save-external` after
+    `save()` has written the skeleton to a file.
     """
 
     model: onnx_ir.Model
-    """The graph, as onnx_ir holds it."""
+    """The graph as an onnx_ir model."""
     slots: dict[str, Slot]
-    """The weights that a checkpoint fills, by name."""
+    """The weights that a checkpoint has to fill, by name."""
     constants: dict[str, str] = field(default_factory=dict)
-    """Initializers that have values: "init" (the module's own) or "constant" (from the trace or the
-    optimizer)."""
+    """The initializers that have values, with their origin: "init" (the module) or "constant" (the
+    trace or the optimizer)."""
     left: dict[str, int] = field(default_factory=dict)
-    """Optimizations that need the weights, and their number."""
+    """The optimizations that need the weights and were left out, with their number."""
     ties: dict[str, list[str]] = field(default_factory=dict)
-    """Other names that the module has for the tensor of a slot."""
+    """Other names that the tensor of a slot has in the module."""
     guards: list[str] = field(default_factory=list)
-    """Assumptions of the trace about sizes: for other sizes, the graph may be wrong."""
+    """The assumptions of the trace about sizes: for other sizes, the graph may be wrong."""
 
     def named(self) -> set[str]:
-        """The names of slots in state dicts: their own, and others of the same tensor."""
+        """Return the names of slots in state dicts: their own, and others of the same tensor."""
         return set(self.slots).union(*self.ties.values())
 
     def SerializeToString(self) -> bytes:
-        """Return the ModelProto's bytes, as a protobuf message does."""
+        """Return the bytes of the model, like a protobuf message."""
         import onnx_ir
 
         held = sum(
@@ -84,16 +84,16 @@ class Skeleton:
         )
         if held > _MOST_BYTES:
             raise InvalidArgumentError(
-                f"the constants and buffers of the graph have {held} bytes, more than a model can "
-                "hold; make them parameters or persistent buffers, which a checkpoint fills"
+                f"the constants and buffers of the graph have {held} bytes, more than a model file "
+                "can contain; make them parameters or persistent buffers, which a checkpoint fills"
             )
         with quiet():
             return bytes(onnx_ir.to_proto(self.model).SerializeToString())
 
     def transposed(self) -> Skeleton:
-        """Return a skeleton whose slots replace transposed weights.
+        """Return a skeleton in which transposed slots replace weights that only a Transpose uses.
 
-        A weight that is also needed untransposed, such as a tied embedding, keeps its node.
+        A weight that is also used untransposed, such as a tied embedding, keeps its Transpose node.
         """
         names = transposable(self.model)
         together = {name: {name, *self.ties.get(name, ())} & self.slots.keys() for name in names}
@@ -117,11 +117,11 @@ class Skeleton:
 
         Args:
             path: the file, such as "graph.onnx".
-            overwrite: replace a file that is there.
-            transpose_weights: as `transposed()`; False for a graph whose model is to be linked.
+            overwrite: replace an existing file.
+            transpose_weights: write `transposed()`. False is needed for layout="link".
 
         Raises:
-            ExistsError: there is a file, and `overwrite` is False.
+            ExistsError: the file exists, and `overwrite` is False.
         """
         target = Path(path)
         if target.exists() and not overwrite:
@@ -141,7 +141,7 @@ class Skeleton:
 
 
 def _is_slot(value: onnx_ir.Value) -> bool:
-    """Return whether a state dict contains the value: a parameter or a persistent buffer."""
+    """Return whether a value is in state dicts, as a parameter or a persistent buffer."""
     kind, persistent = value.metadata_props.get(_KIND), value.metadata_props.get(_PERSISTENT)
     return bool(kind == "PARAMETER" or (kind == "BUFFER" and persistent == "True"))
 
@@ -159,16 +159,16 @@ def _listed(names: Collection[str]) -> str:
 
 def _refuse_without_data(names: list[str]) -> None:
     raise InvalidArgumentError(
-        f"{_listed(names)}: the graph needs the values of these buffers and constants, which no "
-        "checkpoint has, and the module has none; give a function that makes the module instead "
-        "of a module on meta (their values are computed then), or extra={name: tensor}"
+        f"{_listed(names)}: the graph needs the values of these buffers and constants, but neither "
+        "a checkpoint nor the module has them; instead of a module on meta, give a function that "
+        "makes the module, so that the values are computed, or extra={name: tensor}"
     )
 
 
 def _refuse_folded(names: list[str]) -> None:
     raise InvalidArgumentError(
-        f"{_listed(names)}: the optimizer computed these from weights, so that no checkpoint has "
-        "their values; export with optimize=False (it is optimized afterwards)"
+        f"{_listed(names)}: the optimizer computed these from weights, so no checkpoint has their "
+        "values; export with optimize=False (the graph is optimized afterwards)"
     )
 
 
@@ -181,10 +181,10 @@ def make_skeleton(
     """Remove the weights from an exported graph, and optimize the rest.
 
     Args:
-        model: as exported with optimize=False; it is changed.
+        model: the model exported with optimize=False, which is changed.
         extra: values for buffers and constants.
-        keep: initializers that are not slots although a state dict has them.
-        optimize: changes the model.
+        keep: initializers that keep their values although a state dict has them.
+        optimize: a function that optimizes the model.
     """
     initializers = model.graph.initializers
     folded = [
@@ -215,7 +215,7 @@ def make_skeleton(
 
 
 def _stands_for_one(tensor: Any) -> bool:
-    """Return whether an exporter's tensor wraps one without data."""
+    """Return whether an exporter's tensor wraps a torch tensor without data."""
     import torch
 
     raw = getattr(tensor, "raw", None)
@@ -223,7 +223,7 @@ def _stands_for_one(tensor: Any) -> bool:
 
 
 def _remove_unused(model: onnx_ir.Model) -> None:
-    """Remove initializers that no node uses, also in branches and loops, and no output."""
+    """Remove initializers that neither a node (even in branches and loops) nor an output uses."""
     import onnx_ir
 
     nodes = onnx_ir.traversal.RecursiveGraphIterator(model.graph)  # uses() knows removed ones, too
@@ -235,7 +235,7 @@ def _remove_unused(model: onnx_ir.Model) -> None:
 
 
 def _of_module(model: onnx_ir.Model) -> set[str]:
-    """Return the initializers that are tensors of the module."""
+    """Return the names of the initializers that are tensors of the module."""
     return {
         name
         for name, value in model.graph.initializers.items()
@@ -244,9 +244,9 @@ def _of_module(model: onnx_ir.Model) -> set[str]:
 
 
 def _fix_dimensions(model: onnx_ir.Model) -> None:
-    """Give inputs constants for dimensions meant to be dynamic that the trace has fixed.
+    """Make dimensions of inputs constant that were meant to be dynamic but were fixed by the trace.
 
-    torch's exporter makes names of such numbers, and a runtime takes a name for any size.
+    torch's exporter turns such numbers into names, for which a runtime accepts any size.
     """
     import onnx_ir
 
@@ -259,7 +259,7 @@ def _fix_dimensions(model: onnx_ir.Model) -> None:
 
 
 def _give(initializers: Any, extra: Mapping[str, Any]) -> None:
-    """Set buffers and constants to the caller's values."""
+    """Set buffers and constants to the values that the caller gives."""
     import onnx_ir
 
     unknown = [name for name in extra if name not in initializers]
@@ -298,16 +298,16 @@ def described(model: onnx_ir.Model, origins: Mapping[str, str]) -> Skeleton:
 
 
 def _initializers_of_branches(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
-    """Yield the initializers of graphs inside nodes: branches and loop bodies."""
+    """Yield the initializers of graphs inside nodes, which are branches and loop bodies."""
     for node in all_nodes(model):
         for graph in graphs_of(node):
             yield from graph.initializers.values()
 
 
 def _mark_constant(value: onnx_ir.Value) -> None:
-    """Mark a value as constant, so that no key is expected for it.
+    """Mark a value as a constant, for which no key is expected.
 
-    Without weights, an optimizer can have computed it from constants only.
+    In a graph without weights, an optimizer can only have computed it from constants.
     """
     value.metadata_props.pop(_FOLDED, None)
     value.metadata_props.setdefault(_KIND, "CONSTANT_TENSOR")
@@ -317,11 +317,11 @@ def _mark_constant(value: onnx_ir.Value) -> None:
 
 
 TRANSPOSE = "Transpose of a weight"
-"""The name in `left` for a Transpose that stays before a MatMul."""
+"""The name in `left` for a Transpose node that remains between a weight and its MatMul."""
 
 
 def left_of(model: onnx_ir.Model, slots: Collection[str]) -> dict[str, int]:
-    """Return the operations that an optimizer with the weights would have folded into them."""
+    """Return the operations that an optimizer would have folded into weights if it had them."""
     left: Counter[str] = Counter()
     for name in slots:
         for node, _ in model.graph.initializers[name].uses():

@@ -1,7 +1,7 @@
-"""State that forward() changes: buffers that it updates, inputs that it writes in place.
+"""Finds state that forward() changes: buffers that it updates, and inputs that it writes in place.
 
-A graph computes each call from the values of its initializers and inputs, and does not change
-these. The program of a module shows which of them the module changes.
+A graph computes each call from the values of its initializers and inputs, and does not change them.
+The program of a module shows which of them the module changes.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ class Changed:
     place: int
     """The position of the tensor among the caller's inputs; 0 for a buffer."""
     node: str
-    """The name of the node in the program."""
+    """The name of the tensor's node in the program."""
 
     @property
     def note(self) -> Note:
-        """A report's note on it."""
+        """A note for the report on this change."""
         what, start = "input", "what is given"
         if self.is_buffer:
             what, start = "buffer", "its value in the model"
         return Note(
-            f"forward changes the {what} {self.name!r}, and the graph does not: each run starts "
+            f"forward changes the {what} {self.name!r}, but the graph does not: each run starts "
             f'from {start}; state="outputs" makes the new value an output',
             "changed-state",
         )
 
 
 def changed_by(program: torch.export.ExportedProgram, module: Any = None) -> list[Changed]:
-    """Return the buffers and inputs that a program changes, in the order of its inputs.
+    """Return the buffers and inputs that a program changes, in the order of the program's inputs.
 
     Args:
-        program: a program of torch.export.
-        module: the module from which it was traced, which has the names of inputs.
+        program: a torch.export program.
+        module: the module from which it was traced, which provides the names of inputs.
     """
     signature = program.graph_signature
     written = {node.name for node in _written(program.graph)}
@@ -73,7 +73,7 @@ def changed_by(program: torch.export.ExportedProgram, module: Any = None) -> lis
 
 
 def _input_names(program: torch.export.ExportedProgram, module: Any) -> list[str]:
-    """Return the paths of a program's inputs, such as "cache.0"; "" if unknown."""
+    """Return the paths of a program's inputs, such as "cache.0"; "" for unknown paths."""
     spec = program.call_spec.in_spec
     args, kwargs = pytree.tree_unflatten(range(spec.num_leaves), spec)
     taken = inspect.signature(module.forward).parameters if isinstance(module, nn.Module) else {}
@@ -89,7 +89,7 @@ def _input_names(program: torch.export.ExportedProgram, module: Any) -> list[str
 
 
 def _written(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
-    """Yield the inputs of a graph that an operator writes to, also through views."""
+    """Yield the inputs of a graph to which an operator writes, directly or through views."""
     base: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
@@ -112,7 +112,7 @@ def _written(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
 
 
 def with_outputs(program: torch.export.ExportedProgram, changed: Sequence[Changed]) -> None:
-    """Let a program also return what it changes, after its own outputs."""
+    """Add outputs for what a program changes, after the program's own outputs."""
     graph, signature = program.graph, program.graph_signature
     nodes = {node.name: node for node in graph.nodes}
     (results,) = (node for node in graph.nodes if node.op == "output")
@@ -145,21 +145,21 @@ def titles(changed: Sequence[Changed], results: Sequence[str | None]) -> list[st
 
 
 class StateReference(ModuleReference):
-    """A module that also returns what it changes, after its own outputs."""
+    """A reference that also returns what its module changes, after the module's own outputs."""
 
     def __init__(self, module: Any, changed: Sequence[Changed], names: Sequence[str]) -> None:
-        """Accept a module in any mode.
+        """Create the reference; the module may be in any mode.
 
         Args:
             module: the module.
-            changed: the buffers and inputs that it changes.
-            names: the names for pairing these outputs.
+            changed: the buffers and inputs that the module changes.
+            names: the names by which these outputs are paired.
         """
         super().__init__(module, any_mode=True)
         self._changed, self._names = changed, names
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
-        """Call it, and read what it has changed; the caller restores that."""
+        """Call the module, and read what it has changed; the caller restores the module."""
         called: list[Any] = []
         change = self._change
 

@@ -1,4 +1,4 @@
-"""Objects that can be exported: a module, a function that makes one, or a program of torch."""
+"""Objects that can be exported: a module, a function that makes one, or a torch program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._untouched import build
 
 Program: TypeAlias = torch.export.ExportedProgram | torch.onnx.ONNXProgram
 Target: TypeAlias = nn.Module | Program | Callable[[], nn.Module]
-"""An object that can be exported. A function is called to make a module whose parameters take no
+"""An object that can be exported. A function is called to make a module, whose parameters take no
 memory."""
 
 _MAY_BE = (
@@ -27,10 +27,10 @@ _MAY_BE = (
 
 
 def checked_target(target: Any) -> Target:
-    """Return the object to export, without wrappers that only train or compile.
+    """Return the object to export, without wrappers that are only for training or compiling.
 
     Raises:
-        TypeError: it is not a target; the message says what it is, and what to pass.
+        TypeError: the object is not a target; the message says what it is, and what to pass.
     """
     target = unwrapped(target)
     if fault := _fault(target):
@@ -40,7 +40,7 @@ def checked_target(target: Any) -> Target:
 
 
 def unwrapped(target: Any) -> Any:
-    """Return the module inside DataParallel, DistributedDataParallel or torch.compile."""
+    """Return the module inside DataParallel, DistributedDataParallel or torch.compile wrappers."""
     parallel = nn.DataParallel, nn.parallel.DistributedDataParallel
     while True:
         if isinstance(target, parallel):
@@ -57,11 +57,11 @@ def _original(module: nn.Module) -> Any:
 
 
 def _fault(target: Any) -> str:
-    """Return why it cannot be exported, independent of its code; "" if it may be."""
+    """Return the reason why an object can never be exported; "" if it may be."""
     if isinstance(target, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
         return (
-            "a module of TorchScript (torch.jit) has no code that torch.export could trace; give "
-            "the module that it was made of, with weights=scripted.state_dict()"
+            "a TorchScript module (torch.jit) has no code that torch.export could trace; give the "
+            "module from which it was made, with weights=scripted.state_dict()"
         )
     if isinstance(target, (nn.Module, torch.export.ExportedProgram, torch.onnx.ONNXProgram)):
         return ""
@@ -72,7 +72,7 @@ def _fault(target: Any) -> str:
         )
     if isinstance(target, Mapping):
         return (
-            "a dict is not a module: a state dict has no code; give the module that it is of, and "
+            "a dict is not a module: a state dict has no code; give its module, and "
             "weights=state_dict"
         )
     if not callable(target):
@@ -99,7 +99,7 @@ def _fault_of_function(function: Any) -> str:
 
 
 def _called(value: Any) -> str:
-    """Return the name of a value for messages."""
+    """Return the name of a value as used in messages."""
     if value is None:
         return "None"
     name = getattr(value, "__qualname__", "")
@@ -107,15 +107,15 @@ def _called(value: Any) -> str:
 
 
 def made_of(target: Target, meter: Meter) -> tuple[nn.Module | Program, bool]:
-    """Return what to trace, and whether a function of the caller's has just made it.
+    """Return the object to trace, and whether the caller's function has just made it.
 
     Args:
         target: a result of `checked_target`.
         meter: measures the step.
 
     Raises:
-        ExportError: the function raised something, which is the error's cause.
-        TypeError: it made something other than a module.
+        ExportError: the function raised an exception, which is the cause of the error.
+        TypeError: the function returned something other than a module.
         InvalidArgumentError: the module is in training mode.
     """
     is_made = not isinstance(

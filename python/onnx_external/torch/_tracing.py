@@ -1,4 +1,4 @@
-"""Tracing of modules: with dynamic sizes as torch.onnx has them, and all fallbacks reported."""
+"""Traces modules with dynamic sizes as torch.onnx does, and reports every fallback."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from ._gradients import gradients_noted, traced_behind_autograd
 
 
 def is_library(path: str) -> bool:
-    """Return whether a file belongs to torch or this package, or is not a file."""
+    """Return whether a path belongs to torch or this package, or is not that of a file."""
     return path.startswith(("<", *LIBRARIES))
 
 
 class Traced(NamedTuple):
-    """A program, and the way it was traced."""
+    """A program, and how it was traced."""
 
     program: torch.export.ExportedProgram
     note: str = ""
-    """A remark for the caller on the way of tracing; empty for the usual one."""
+    """A remark for the caller on how the module was traced; empty for the usual way."""
     refusal: Exception | None = None
-    """The reason why dynamo (`strict=True`) was used, if it was."""
+    """The error because of which dynamo (`strict=True`) was used; None if it was not used."""
     tests: frozenset[tuple[str, int]] = frozenset()
-    """Files and lines of the user's tests that decided by a size, which is a guard now."""
+    """Files and lines of the user's conditions on a size; each such decision is now a guard."""
 
 
 Tracer: TypeAlias = Callable[[nn.Module, tuple[Any, ...], Mapping[str, Any] | None, Any], Traced]
-"""A function that traces a module, given its positional inputs, those by name, and
+"""A function that traces a module, given its positional inputs, its inputs by name, and
 dynamic_shapes."""
 
 
 @contextlib.contextmanager
 def as_torch_onnx() -> Iterator[set[tuple[str, int]]]:
-    """Trace as torch.onnx.export does, and restore everything when the context ends.
+    """Make traces work as in torch.onnx.export, and restore everything when the context ends.
 
-    Sizes of 0 and 1 in an example are as dynamic as any others, and LSTM and GRU become loops, so
-    that the length of their sequences may vary. Guards know the user's line that they come from.
+    Sizes of 0 and 1 in an example may be dynamic like all others, and LSTM and GRU become loops, so
+    that the length of their sequences may vary. Guards record the user's line that caused them.
     The context yields the files and lines that test sizes.
     """
     with contextlib.ExitStack() as stack:
@@ -64,7 +64,7 @@ def as_torch_onnx() -> Iterator[set[tuple[str, int]]]:
 
 @contextlib.contextmanager
 def transforms_ended() -> Iterator[None]:
-    """End functorch's transforms that an error inside the context has left on their stack."""
+    """End functorch transforms that an error inside the context has left on their stack."""
     functorch = torch._C._functorch
     depth = functorch.get_dynamic_layer_stack_depth()
     try:
@@ -76,7 +76,7 @@ def transforms_ended() -> Iterator[None]:
 
 @contextlib.contextmanager
 def lines_of_guards() -> Iterator[set[tuple[str, int]]]:
-    """Record the user's lines of guards, and tests for 0, inside the context.
+    """Record inside the context the user's lines that cause guards, and tests for 0.
 
     The context yields the files and lines that test sizes.
     """
@@ -91,10 +91,10 @@ def lines_of_guards() -> Iterator[set[tuple[str, int]]]:
 
 @contextlib.contextmanager
 def without_cache_of_results(sizes_vary: bool) -> Iterator[None]:
-    """Disable torch's cache of results on tensors without values, if sizes are dynamic.
+    """If sizes are dynamic, disable torch's cache of results on tensors without values.
 
-    The cache recreates each result from its recorded sizes, which takes a third of the
-    time of a trace if they are expressions.
+    The cache recreates each result from its recorded sizes, which takes a third of the time of a
+    trace if the sizes are expressions.
     """
     from torch._dynamo import config
 
@@ -106,9 +106,9 @@ def without_cache_of_results(sizes_vary: bool) -> Iterator[None]:
 
 
 def _to(plain: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    """Return a Module.to() that does nothing where there is nothing to do.
+    """Return a Module.to() that does nothing if the module is already as requested.
 
-    In a trace torch would put new tensors in the place of the parameters, and cannot.
+    In a trace, torch would try to replace the parameters by new tensors, and fail.
     """
 
     def to(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
@@ -126,7 +126,7 @@ def _to(plain: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
 
 @contextlib.contextmanager
 def loops_of_recurrent_layers() -> Iterator[None]:
-    """Trace LSTM and GRU as loops over sequences of dynamic length inside the context."""
+    """Trace LSTM and GRU inside the context as loops over sequences of dynamic length."""
     try:
         from torch.export import _patches
     except ImportError:  # an older torch, which unrolls them
@@ -166,14 +166,17 @@ def _noting_fixed_sizes() -> Iterator[None]:
 
 
 def _users_place() -> Iterator[tuple[str, Place]]:
-    """Return the innermost place that belongs neither to torch nor to us."""
+    """Yield the innermost code location that belongs neither to torch nor to this package."""
     frame = outside(sys._getframe(2), is_library)
     if frame is not None:
         yield frame.f_code.co_filename, place_of(frame.f_code, frame.f_lasti, frame.f_lineno)
 
 
 def _innermost_users_frame(tests: set[tuple[str, int]]) -> Any:
-    """Return the innermost frame of neither torch nor us; torch's own choice if there is none."""
+    """Return a function that finds the innermost frame outside torch and this package.
+
+    If there is none, the function returns the frame that torch would choose.
+    """
 
     def frame(self: Any) -> FrameType | None:
         nearest = outside(sys._getframe(1), uninteresting_files().__contains__)
@@ -186,14 +189,14 @@ def _innermost_users_frame(tests: set[tuple[str, int]]) -> Any:
 
 
 _WITHOUT_ZERO_ONE = (
-    "sizes of 1 in the example are fixed: the module cannot be traced with such sizes varying"
+    "sizes of 1 in the example are fixed, because the module cannot be traced if they vary"
 )
 _WITH_GRADIENTS = (
-    "it computes gradients, which are traced as the operators that compute them (torch.export with "
+    "the module computes gradients; the operators that compute them are traced (torch.export with "
     "pre_dispatch=False)"
 )
 _WITH_DYNAMO = (
-    "torch.export traces it with strict=True only (through dynamo), since without it: {reason}"
+    "torch.export traces it only with strict=True (through dynamo), because without it: {reason}"
 )
 
 
@@ -206,24 +209,24 @@ def trace(
     *,
     repeats_calls: bool = False,
 ) -> Traced:
-    """Trace a module by torch.export as torch.onnx.export does, and report the way taken.
+    """Trace a module by torch.export as torch.onnx.export does, and report how it was done.
 
-    The usual way is `strict=False`, inside `as_torch_onnx()`. If that fails in a module that
-    computes gradients, it is traced behind autograd. Next, sizes of 0 and 1 are fixed as
-    torch.export fixes them; finally, dynamo is tried (`strict=True`). `Traced.note` reports the
-    way. Other dynamic shapes than the requested ones are never tried.
+    The usual way is `strict=False`, inside `as_torch_onnx()`. If this fails and the module computes
+    gradients, it is traced below autograd. Next, sizes of 0 and 1 are fixed as torch.export fixes
+    them. Finally, dynamo is tried (`strict=True`). `Traced.note` reports the way that worked. Other
+    dynamic shapes than those requested are never tried.
 
     Args:
         module: the module.
-        args: its positional inputs.
-        kwargs: its inputs by name.
+        args: the positional inputs.
+        kwargs: the inputs by name.
         dynamic_shapes: as torch.export.export takes them.
-        fall_back: try the last two ways.
-        repeats_calls: the module calls the same operators on the same sizes again and again, as
-            rewritten code does, whose branches run several times.
+        fall_back: also try the last two ways.
+        repeats_calls: the module calls the same operators on the same sizes repeatedly, as does
+            rewritten code, whose branches run several times.
 
     Raises:
-        Exception: torch's exception in the usual way.
+        Exception: torch's exception from the usual way.
     """
     args, kwargs = _apart((args, dict(kwargs or {})))
     options: dict[str, Any] = {"kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
@@ -265,7 +268,7 @@ def trace(
 
 
 def _apart(given: Any) -> Any:
-    """Return inputs without repeated tensors, whose sizes torch would make one."""
+    """Return inputs without repeated tensors, because torch would treat their sizes as one."""
     leaves, spec = pytree.tree_flatten(given)
     seen: set[int] = set()
     for place, each in enumerate(leaves):

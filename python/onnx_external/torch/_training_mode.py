@@ -1,4 +1,4 @@
-"""Errors for modules whose layers compute something else in training mode."""
+"""Raises errors for modules whose layers compute something else in training mode."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .._comparing.randomness import drawing_of_program
 
 
 def refuse_training(target: Any, is_made: bool = False) -> None:
-    """Raise an error for a module with active dropout or running statistics.
+    """Raise an error if a module has active dropout or updates running statistics.
 
-    In training mode a run changes the buffers of normalizations, and a trace runs the module.
+    In training mode, every run changes the buffers of normalizations, and a trace runs the module.
 
     Args:
-        target: anything other than a module is let pass.
-        is_made: the module was made by the caller's function.
+        target: the object to export; objects other than modules are accepted.
+        is_made: True if the module was made by the caller's function.
 
     Raises:
-        InvalidArgumentError: names the first layer of this kind.
+        InvalidArgumentError: there is such a layer; the message names the first one.
     """
     if isinstance(target, nn.Module) and not any(map(is_lazy, target.parameters())):
         for name, each in _in_training(target):
@@ -31,15 +31,15 @@ def refuse_training(target: Any, is_made: bool = False) -> None:
 
 
 def refuse_traced_training(target: nn.Module, program: Any, is_made: bool) -> None:
-    """Raise an error for a program in which the module's own code drops out values.
+    """Raise an error if the module's own code applies dropout in a program.
 
     Args:
-        target: the traced object.
-        program: torch.export's program of it.
-        is_made: the module was made by the caller's function.
+        target: the traced module.
+        program: the torch.export program of the module.
+        is_made: True if the module was made by the caller's function.
 
     Raises:
-        InvalidArgumentError: names the first operator of this kind.
+        InvalidArgumentError: there is such an operator; the message names the first one.
     """
     if any(each.training for each in target.modules()):
         for each in drawing_of_program(program):
@@ -51,13 +51,13 @@ def _refusal(name: str, what: str, is_made: bool) -> InvalidArgumentError:
     evaluated = f"lambda: {name}().eval()" if is_made else "module.eval()"
     return InvalidArgumentError(
         f"{name} is in training mode, in which {what} something else than a model that is "
-        f"deployed; call its eval(), and give {evaluated}. If training mode is meant, give "
-        "torch.export.export(module, args), which is taken as it is"
+        f"deployed; call its eval(), and give {evaluated}. If training mode is intended, give "
+        "torch.export.export(module, args), which is exported unchanged"
     )
 
 
 def _in_training(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the layers of torch whose current training mode changes their results."""
+    """Yield the torch layers whose results are affected by their training mode."""
     for name, each in module.named_modules():
         if each.training and (
             (isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0)

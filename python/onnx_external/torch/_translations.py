@@ -1,4 +1,4 @@
-"""Operators that torch.onnx translates wrongly, or not at all."""
+"""Translates operators that torch.onnx translates wrongly, or not at all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ._value_translations import value_translations
 def translations(
     program: torch.export.ExportedProgram, opset: int | None
 ) -> dict[Any, Callable[..., Any]]:
-    """Return the replacements for torch.onnx's translations that a program needs, or may need.
+    """Return replacements for torch.onnx's translations that a program needs, or may need.
 
     Args:
         program: the program to convert.
@@ -60,7 +60,7 @@ _AVERAGES = (
 
 
 def _varies(node: torch.fx.Node) -> bool:
-    """Return whether averages are taken over dynamic sizes, to more than one each."""
+    """Return whether averages are taken over dynamic sizes, with more than one result each."""
     value, counts = node.args[0].meta["val"], node.args[1]
     sizes = value.shape[-len(counts) :]
     return any(isinstance(each, torch.SymInt) for each in sizes) and counts != [1] * len(sizes)
@@ -75,7 +75,7 @@ def _may_be_negative(given: Any) -> bool:
 
 
 def _distances(one: Any, other: Any, p: float, _: int | None = None) -> Any:
-    """Translate torch.cdist, which torch.onnx lacks."""
+    """Translate torch.cdist, which torch.onnx does not support."""
     op = operators()
     far = op.Abs(op.Sub(op.Unsqueeze(one, [-2]), op.Unsqueeze(other, [-3])))
     if p == float("inf"):
@@ -94,13 +94,13 @@ def _distances(one: Any, other: Any, p: float, _: int | None = None) -> Any:
 
 
 def _selected(value: Any, dim: int, index: Any) -> Any:
-    """Translate `x[i]` where its decomposition is traced in a branch."""
+    """Translate `x[i]` in branches, where its decomposition is traced."""
     op = operators()
     return op.Gather(value, index, axis=dim)
 
 
 def _copied(value: Any, source: Any, _: bool = False) -> Any:
-    """Translate Tensor.copy_(): torch.onnx forgets that the source broadcasts."""
+    """Translate Tensor.copy_(), because torch.onnx ignores that the source is broadcast."""
     op = operators()
     return op.Expand(op.CastLike(source, value), op.Shape(value))
 
@@ -108,8 +108,8 @@ def _copied(value: Any, source: Any, _: bool = False) -> Any:
 def _condition(test: Any, then: Any, otherwise: Any, operands: Sequence[Any]) -> Any:
     """Translate torch.cond, also for values that are known during the translation.
 
-    In a branch for `n == 2`, torch knows 2 for n, and the result of a condition on n: plain Python
-    values, for which torch.onnx expects values of a graph.
+    In a branch for `n == 2`, torch knows that n is 2, and the results of conditions on n. These are
+    plain Python values, but torch.onnx expects values of a graph.
     """
     from torch.onnx._internal.exporter._torchlib.ops.hop import higher_order_cond
 
@@ -117,7 +117,7 @@ def _condition(test: Any, then: Any, otherwise: Any, operands: Sequence[Any]) ->
 
 
 def _in_graph(value: Any) -> Any:
-    """Return a graph's value for a Python value, and a graph's value unchanged."""
+    """Return a graph's value for a Python value; return a graph's value unchanged."""
     import onnx_ir
 
     if not isinstance(value, (bool, int, float)):
@@ -151,9 +151,9 @@ def _places_among(
 
 
 def _averages(values: Any, output_size: Sequence[Any]) -> Any:
-    """Translate adaptive average pooling for any sizes; torch.onnx fixes the example's.
+    """Translate adaptive average pooling for any sizes; torch.onnx fixes the example's sizes.
 
-    Along each dimension it is a product with a matrix, whose rows average their parts.
+    Along each dimension, the pooling is a product with a matrix whose rows average one part each.
     """
     op = operators()
     rows = op.CastLike(_parts(op, values, -len(output_size), output_size[0]), values)
@@ -164,7 +164,7 @@ def _averages(values: Any, output_size: Sequence[Any]) -> Any:
 
 
 def _parts(op: Any, values: Any, dim: int, count: Any) -> Any:
-    """Return a row for each part of a dimension, with the weights of positions in its average."""
+    """Return a matrix with a row per part of a dimension: the positions' weights in its average."""
     shape = op.Shape(values)
     size = op.Gather(shape, op.Constant(value_int=dim), axis=0)
     zero, one = op.Constant(value_int=0), op.Constant(value_int=1)

@@ -1,8 +1,8 @@
-"""Parameters that take no memory: storage that is never written or read.
+"""Gives parameters storage that is never written or read, and so takes no memory.
 
-An anonymous mapping costs nothing until it is written to, and reads as zeros without getting memory
-of its own. So a module whose parameters are in such mappings is traced like any module: its tensors
-are on the CPU, have types, shapes and strides, and can even be computed with.
+An anonymous mapping takes no memory until it is written to, and reads as zeros. A module whose
+parameters are in such mappings can therefore be traced like any other module: its tensors are on
+the CPU, have types, shapes and strides, and can even be used in computations.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .._base.swapping import exchanged
 _T = TypeVar("_T")
 
 _MAPPED = 1 << 16
-"""Bytes from which a tensor gets a mapping; smaller ones are plain zeros."""
+"""The size in bytes from which a tensor gets a mapping; smaller tensors are plain zeros."""
 _NO_RESERVE = 0x4000
-"""MAP_NORESERVE of Linux, which Python 3.13 names: a mapping larger than memory is not refused."""
+"""Linux's MAP_NORESERVE (in mmap since Python 3.13), which allows mappings larger than memory."""
 
 _made: set[StorageWeakRef] = set()
-"""The storages that are untouched; those that are gone are dropped now and then."""
+"""The untouched storages; references to freed storages are removed from time to time."""
 _MANY = 10_000
 
 
@@ -42,7 +42,7 @@ def _note(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def has_no_data(tensor: torch.Tensor) -> bool:
-    """Return whether the tensor has no values: in untouched storage, on meta, or fake."""
+    """Return whether a tensor has no values: in untouched storage, on meta, or fake."""
     if tensor.device.type == "meta" or type(tensor).__name__ == "FakeTensor":
         return True
     if tensor.layout is not torch.strided:  # sparse values are never untouched
@@ -51,18 +51,18 @@ def has_no_data(tensor: torch.Tensor) -> bool:
 
 
 def has_data(tensor: torch.Tensor) -> bool:
-    """Return whether the tensor has values."""
+    """Return whether a tensor has values."""
     return not has_no_data(tensor)
 
 
 def tensors_of(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the parameters and buffers of a module, under each of their names."""
+    """Yield the parameters and buffers of a module under each of their names."""
     yield from module.named_parameters(remove_duplicate=False)
     yield from module.named_buffers(remove_duplicate=False)
 
 
 def untouched(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor of zeros that takes no memory until somebody writes to it."""
+    """Return a tensor of zeros that takes no memory until it is written to."""
     size = dtype.itemsize * torch.Size(shape).numel()
     if size < _MAPPED:
         return _note(torch.zeros(shape, dtype=dtype))
@@ -75,16 +75,16 @@ _PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)
 
 
 class ZeroProducts(TorchDispatchMode):  # type: ignore[misc]
-    """A mode in which products with untouched matrices are zeros, without being computed.
+    """A mode in which products with untouched matrices are zeros that are not computed.
 
-    A library that multiplies matrices may copy them first, into its own order: then a matrix that
-    takes no memory would.
+    A library that multiplies matrices may first copy them into its own layout, and the copy of an
+    untouched matrix would take memory.
     """
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call every other operator as usual."""
+        """Return zeros for such products, and call every other operator as usual."""
         kwargs = kwargs or {}
         if func in _PRODUCTS and has_no_data(args[1]):
             return args[0].new_zeros(*args[0].shape[:-1], args[1].shape[-1])
@@ -95,7 +95,7 @@ class ZeroProducts(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
-    """Return an untouched tensor of the same class, type, shape and attributes."""
+    """Return an untouched tensor with the class, type, shape and attributes of another."""
     made = untouched(tensor.shape, tensor.dtype)
     if isinstance(tensor, nn.Parameter):
         made = nn.Parameter(made, requires_grad=tensor.requires_grad)
@@ -104,7 +104,7 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Untouched:
-    """Gives a module's meta tensors untouched storage, and can undo that.
+    """Gives a module's meta tensors untouched storage, and can undo this.
 
     Tied parameters stay tied. Tensors with data are not changed.
     """
@@ -130,7 +130,7 @@ class Untouched:
 
 
 def stranded(module: nn.Module) -> list[str]:
-    """Return names of attributes with meta tensors that are neither parameters nor buffers."""
+    """Return the names of attributes that are meta tensors but neither parameters nor buffers."""
     found = []
     for prefix, each in module.named_modules():
         for name, value in vars(each).items():
@@ -151,7 +151,7 @@ def _on_meta(parameter: nn.Parameter) -> nn.Parameter:
 
 @contextmanager
 def _parameters_on_meta() -> Iterator[None]:
-    """Move each parameter to meta when this thread adds it to a module; buffers stay real."""
+    """Move each parameter to meta when this thread adds it to a module; buffers remain real."""
     register = nn.Module.register_parameter
     thread = threading.get_ident()
     moved: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
@@ -169,17 +169,17 @@ def _parameters_on_meta() -> Iterator[None]:
 
 
 def build(make: Callable[[], _T]) -> _T:
-    """Call `make`, which builds a module, without memory for parameters; return its result.
+    """Call a function that makes a module, without memory for the module's parameters.
 
-    Each parameter is dropped as soon as its module has it, before it is initialized, so that memory
-    holds one at a time at most. Buffers that are not computed from parameters have their
-    values.
+    Each parameter's values are dropped as soon as the parameter is added to its module, before it
+    is initialized, so at most one at a time is in memory. Buffers that are not computed from
+    parameters keep their values.
 
     Args:
         make: a function without arguments, such as `lambda: Model(config)`.
 
     Raises:
-        WrongTypeError: it is something else, or it takes arguments.
+        WrongTypeError: `make` is not a function, or it takes arguments.
     """
     check_type("make", make)
     with _parameters_on_meta():

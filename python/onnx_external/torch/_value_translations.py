@@ -1,4 +1,4 @@
-"""Operators whose usual graphs are wrong for some values: infinite, NaN, huge, zero or -0."""
+"""Translates operators whose usual graphs are wrong for infinite, NaN, huge, zero or -0 values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._signs import angle_of
 
 
 def value_translations() -> dict[Any, Callable[..., Any]]:
-    """Return the translation of each such operator."""
+    """Return the translations, by operator."""
     aten = torch.ops.aten
     return {
         aten.floor.default: _rounded("floor"),
@@ -40,7 +40,7 @@ def value_translations() -> dict[Any, Callable[..., Any]]:
 
 
 def _rounded(name: str) -> Callable[..., Any]:
-    """Return a translation that leaves integers unchanged."""
+    """Return a translation of a rounding operator that leaves integers unchanged."""
 
     def rounded(values: Any) -> Any:
         if not values.dtype.is_floating_point():
@@ -53,7 +53,7 @@ def _rounded(name: str) -> Callable[..., Any]:
 
 
 def _tested(values: Any, name: str) -> Any:
-    """Test floats; nothing else is infinite or NaN, and a double is not tested as float32."""
+    """Test floats in their own precision; values of other types are never infinite or NaN."""
     op = operators()
     kind = values.dtype
     if not kind.is_floating_point():
@@ -67,19 +67,19 @@ def _is_finite(values: Any) -> Any:
 
 
 def _at_least(values: Any, least: Any) -> Any:
-    """Return a maximum: Clip turns infinity into the largest number, and NaN into a number."""
+    """Return a maximum; Clip would turn infinity into the largest float, and NaN into a number."""
     op = operators()
     return op.Max(values, op.CastLike(least, values))
 
 
 def _at_most(values: Any, most: Any) -> Any:
-    """Return a minimum."""
+    """Return a minimum, for the same reason."""
     op = operators()
     return op.Min(values, op.CastLike(most, values))
 
 
 def _product_and_sum(added: Any, one: Any, other: Any, beta: float = 1, alpha: float = 1) -> Any:
-    """Multiply and add: Gemm takes no integers, and drops `beta` if there are no products."""
+    """Multiply and add; Gemm takes no integers, and ignores `beta` if there are no products."""
     op = operators()
     if one.dtype.is_floating_point() and one.shape[1] != 0:
         return op.Gemm(one, other, added, alpha=float(alpha), beta=float(beta))
@@ -89,7 +89,7 @@ def _product_and_sum(added: Any, one: Any, other: Any, beta: float = 1, alpha: f
 
 
 def _diagonal(values: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """Take a diagonal; torch.onnx instead sums rows after multiplying all else by 0."""
+    """Return a diagonal; torch.onnx multiplies everything else by 0 and sums rows instead."""
     op = operators()
     rank = len(values.shape)
     dims = [dim1 % rank, dim2 % rank]
@@ -110,13 +110,13 @@ def _diagonal(values: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any
 
 
 def _log_sigmoid(values: Any) -> Any:
-    """Return log(sigmoid(x)), although sigmoid(x) is 0 below -88."""
+    """Return log(sigmoid(x)), even though sigmoid(x) rounds to 0 below -88."""
     op = operators()
     return op.Neg(op.Softplus(op.Neg(values)))
 
 
 def _log_of_sum(one: Any, other: Any) -> Any:
-    """Return log(exp(x) + exp(y)), although exp() is infinite above 88."""
+    """Return log(exp(x) + exp(y)), even though exp() is infinite above 88."""
     op = operators()
     most = op.Max(one, other)
     less = op.Neg(op.Abs(op.Sub(one, other)))

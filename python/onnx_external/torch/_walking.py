@@ -1,4 +1,4 @@
-"""Iteration over all nodes of an ONNX graph, and the graphs inside a node."""
+"""Iterates over all nodes of an ONNX graph, and over the graphs inside a node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def all_nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
-    """Yield the nodes of a model and its functions, including those of branches and loops."""
+    """Yield the nodes of a model and its functions, including nodes in branches and loops."""
     import onnx_ir
 
     for graph in (model.graph, *model.functions.values()):
@@ -18,7 +18,7 @@ def all_nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
 
 
 def graphs_of(node: onnx_ir.Node) -> Iterator[onnx_ir.Graph]:
-    """Yield the branches, or the bodies of loops, of a node."""
+    """Yield the graphs inside a node: branches, or bodies of loops."""
     import onnx_ir
 
     for attribute in node.attributes.values():
@@ -29,7 +29,7 @@ def graphs_of(node: onnx_ir.Node) -> Iterator[onnx_ir.Graph]:
 
 
 def all_values(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
-    """Yield the inputs and outputs, and the values of nodes, also in branches and loops."""
+    """Yield inputs, outputs and the values of nodes, including those in branches and loops."""
     yield from model.graph.inputs
     yield from model.graph.outputs
     for node in all_nodes(model):

@@ -1,4 +1,4 @@
-"""The ways of making a graph: plainly, and then with data-dependent control flow rewritten."""
+"""Tries to make a right graph, first plainly, and then with control flow rewritten."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from ._programs import TraceError
 _T = TypeVar("_T")
 
 REWRITER_KEYWORDS = ("asserts", "max_iterations")
-"""Keywords for the rewriter."""
+"""The keywords that are passed to the rewriter."""
 _MOST_NAMED = 3
-"""The most functions that one message names."""
+"""The maximum number of functions that one message names."""
 _MOST_GRAPHS = 10
-"""The maximum number of graphs to try: each wrong one shows further conditions on sizes."""
+"""The maximum number of graphs to try; each wrong graph reveals further conditions on sizes."""
 _BY_VALUES = "by-values"
-"""The kind of errors on data-dependent control flow, which rewriting fixes."""
+"""The kind of errors about data-dependent control flow, which rewriting fixes."""
 
 
 class Ways(Generic[_T]):
-    """Makes a graph, then others for as long as it is wrong, and keeps why each way failed.
+    """Makes graphs in different ways until one is right, and remembers why each way failed.
 
-    Subclasses say how a graph is traced, and which ways there are beside these two.
+    Subclasses define how a graph is traced, and further ways in addition to these two.
 
     Args:
         how: whether code is rewritten: where the plain graph fails or is wrong ("auto"), always
             (True), or never (False).
-        title: what messages begin with.
+        title: the beginning of messages.
     """
 
     def __init__(self, how: RewriteKeywords, title: str = "") -> None:
@@ -41,10 +41,10 @@ class Ways(Generic[_T]):
         self.start()
 
     def start(self) -> None:
-        """Forget all graphs."""
+        """Forget all graphs, and start again."""
         self.rewriter: Rewriter | None = None
         self.rewriting: Rewriting | None = None
-        """The rewriting of the last graph; None if it is a plain one."""
+        """The rewriting of the last graph; None if it was made without rewriting."""
         self._plain: ExportError | None = None
         self._tries = 0
 
@@ -52,12 +52,12 @@ class Ways(Generic[_T]):
         """Make the first graph.
 
         Raises:
-            ExportError: no attempt gives a graph.
+            ExportError: no attempt leads to a graph.
         """
         return self.again(None) if self.how["rewrite"] is True else self.tried(self.traced)
 
     def tried(self, make: Callable[[], _T]) -> _T:
-        """Make a graph, or another one if that fails."""
+        """Make a graph or, if this fails, another graph."""
         try:
             return make()
         except ExportError as error:
@@ -68,10 +68,10 @@ class Ways(Generic[_T]):
         """Make a graph in another way.
 
         Args:
-            error: why the graph before was no good; None: there was none.
+            error: the error of the previous graph; None if there was no previous graph.
 
         Raises:
-            ExportError: it does not help; the message says what was tried.
+            ExportError: no other way helps; the message says what was tried.
         """
         if error is not None:
             other = self.other(error)
@@ -115,7 +115,7 @@ class Ways(Generic[_T]):
         return self.retraced()
 
     def retraced(self) -> _T:
-        """Trace rewritten code."""
+        """Trace the rewritten code."""
         assert self.rewriter is not None
         try:
             return self.traced_rewritten(self.rewriter)
@@ -123,40 +123,40 @@ class Ways(Generic[_T]):
             raise _refusal_in(error) or error from error.__cause__
 
     def traced(self) -> _T:
-        """Make a graph of the code as it is."""
+        """Make a graph from the unchanged code."""
         raise NotImplementedError
 
     def observed(self) -> Rewriter:
-        """Run the code, and return what rewrites it.
+        """Run the code, and return the rewriter that observed it.
 
         Raises:
-            ExportError: it does not run.
+            ExportError: the code does not run.
         """
         raise NotImplementedError
 
     def check(self, rewriter: Rewriter) -> None:
-        """Compare rewritten code with the original."""
+        """Compare the rewritten code with the original."""
         raise NotImplementedError
 
     def traced_rewritten(self, rewriter: Rewriter) -> _T:
-        """Make a graph of rewritten code, and set `rewriting`."""
+        """Make a graph from the rewritten code, and set `rewriting`."""
         raise NotImplementedError
 
     def other(self, error: ExportError) -> Callable[[], _T] | None:
-        """Return how to make a graph without rewriting more, after an error; None: not at all."""
+        """Return how to make a graph after an error without more rewriting; None if impossible."""
         raise NotImplementedError
 
     def instead(self, refused: ExportError, plain: ExportError | None) -> Callable[[], _T] | None:
-        """Return how to make a graph where rewriting does not help; None: not at all."""
+        """Return how to make a graph if rewriting does not help; None if impossible."""
         raise NotImplementedError
 
     def prefers(self, refused: ExportError, plain: ExportError) -> bool:
-        """Return whether to report the error of rewritten code, not that of the plain graph."""
+        """Return whether the error of rewritten code is reported instead of the plain error."""
         raise NotImplementedError
 
 
 def _learn(rewriter: Rewriter, error: ExportError) -> bool:
-    """Choose more by an error; return whether anything is new."""
+    """Use an error to choose more conditions to rewrite; return whether anything is new."""
     if isinstance(error, WrongGraphError):
         return any([rewriter.learn_guard(each.text, _place(each)) for each in error.guards])
     return rewriter.learn(error)
@@ -169,12 +169,12 @@ def _place(guard: Guard) -> tuple[str, int] | None:
 
 
 def _not_helped(plain: ExportError, refused: ExportError) -> ExportError:
-    """Return the error of the plain way, extended by why rewriting does not help.
+    """Return the error of the plain way, extended by the reason why rewriting does not help.
 
-    If rewriting solves the problem of the plain trace, the next problem is reported.
+    If rewriting solves the problem of the plain trace, the problem after it is reported instead.
     """
     if plain.kind == _BY_VALUES and not isinstance(refused, TraceError):
-        refused.args = (f"{refused.args[0]}; its control flow was rewritten before",)
+        refused.args = (f"{refused.args[0]}; its control flow was rewritten before this",)
         return refused
     if str(refused) != str(plain):
         plain.args = (f"{plain.args[0]}; rewriting its control flow does not help: {refused}",)
@@ -186,13 +186,13 @@ def _without_source(plain: ExportError, missing: Sequence[Missing]) -> ExportErr
     """Return the error of the plain way, naming the functions whose source is unavailable."""
     if missing:
         told = ", ".join(map(str, missing[:_MOST_NAMED]))
-        way_out = f"put the class into a file, so that its control flow can be rewritten ({told})"
+        way_out = f"define the class in a file so that its control flow can be rewritten ({told})"
         text = str(plain.args[0])
         first = plain.kind == _BY_VALUES or isinstance(plain, WrongGraphError)
-        plain.args = (f"{way_out}; as it is: {text}" if first else f"{text}; {way_out}",)
+        plain.args = (f"{way_out}; without this: {text}" if first else f"{text}; {way_out}",)
     return plain
 
 
 def _refusal_in(error: BaseException) -> RewriteError | None:
-    """Return the RewriteError that an error was raised from."""
+    """Return the RewriteError from which an error was raised; None if there is none."""
     return next((each for each in chain(error) if isinstance(each, RewriteError)), None)

@@ -105,7 +105,9 @@ def test_other_values_are_not_a_reference(folder: Path) -> None:
         oe.diagnose(model, 5)
     with pytest.raises(TypeError, match=r"Path is a class.*oe\.validate\(model, Path\(\)\.eval"):
         oe.validate(model, Path)
-    with pytest.raises(oe.InvalidArgumentError, match=r"expected \(out\.x\).*state dict: oe\.val"):
+    with pytest.raises(
+        oe.InvalidArgumentError, match=r"expected outputs \(out\.x\).*instead: oe\.val"
+    ):
         oe.validate(model, {"weight": np.ones(3)})
     with pytest.raises(oe.NotFoundError, match=r"numpy\.savez\('inputs\.npz'"):
         oe.validate(model, folder / "two/a.onnx", folder / "one")

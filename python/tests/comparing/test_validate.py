@@ -105,8 +105,8 @@ def test_shapes_and_kinds_of_types_that_differ_are_reported() -> None:
     assert told == "types differ: float32, expected int32"
     told = compare("y", np.ones(2, np.int8), np.ones(2, np.uint8)).problem
     assert told == "types differ: int8, expected uint8"
-    assert compare("y", None, X).problem == "the model gives none"
-    assert compare("y", X, None).problem == "the reference gives none"
+    assert compare("y", None, X).problem == "the model does not return it"
+    assert compare("y", X, None).problem == "the reference does not return it"
 
 
 def test_types_are_compared_each_in_its_way() -> None:
@@ -190,7 +190,7 @@ def test_npz_files_hold_inputs_and_outputs_by_name(tmp_path: Path) -> None:
     assert oe.validate(model, tmp_path / "right.npz").ok
     np.savez(tmp_path / "part.npz", x=X, y=2 * X)
     report = oe.validate(model, tmp_path / "part.npz")
-    assert [each.problem for each in report.outputs] == [None, "the reference gives none"]
+    assert [each.problem for each in report.outputs] == [None, "the reference does not return it"]
     np.savez(tmp_path / "inputs.npz", x=X)
     with pytest.raises(oe.InvalidArgumentError, match="no outputs"):
         oe.validate(model, tmp_path / "inputs.npz")
@@ -204,7 +204,11 @@ def test_an_output_that_one_side_lacks_is_reported(tmp_path: Path) -> None:
     model = scaled(tmp_path / "model.onnx", 2)
     report = oe.validate(model, {"y": 2 * X, "more": X}, X)
     told = {each.output: each.problem for each in report.outputs}
-    assert told == {"y": None, "z": "the reference gives none", "more": "the model gives none"}
+    assert told == {
+        "y": None,
+        "z": "the reference does not return it",
+        "more": "the model does not return it",
+    }
     with pytest.raises(oe.MismatchError, match="cannot be paired"):
         oe.validate(model, {"a": X, "b": X, "c": X}, X)
 
@@ -266,7 +270,7 @@ def test_sequences_are_compared_element_by_element(tmp_path: Path) -> None:
     assert report.ok and [each.output for each in report.outputs] == ["y[0]", "y[1]"]
     report = oe.validate(model, {"y": [X, X + 1, X]}, X)
     assert [each.ok for each in report.outputs] == [True, False, False]
-    assert report.outputs[2].problem == "the model gives none"
+    assert report.outputs[2].problem == "the model does not return it"
 
 
 def test_what_cannot_run_says_why(tmp_path: Path) -> None:
@@ -275,7 +279,7 @@ def test_what_cannot_run_says_why(tmp_path: Path) -> None:
         oe.validate(tmp_path / "none.onnx")
     with pytest.raises(oe.InvalidArgumentError, match="nothing to compare with"):
         oe.validate(model)
-    with pytest.raises(oe.InvalidArgumentError, match=r"give them for rows: dims=\{NAME: SIZE\}$"):
+    with pytest.raises(oe.InvalidArgumentError, match=r"give sizes for rows: dims=\{NAME: SIZE\}$"):
         oe.validate(model, model)
     with pytest.raises(oe.InvalidArgumentError, match="'columns'; there are rows"):
         oe.validate(model, model, dims={"rows": 1, "columns": 2})

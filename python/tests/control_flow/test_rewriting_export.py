@@ -116,7 +116,7 @@ def test_a_class_whose_source_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(oe.ExportError) as caught:
         oe.torch.export(module, (torch.ones(2),), tmp_path / "model.onnx")
     told = str(caught.value)
-    assert told.startswith("put the class into a file, so that its control flow can be rewritten (")
+    assert told.startswith("define the class in a file so that its control flow can be rewritten (")
     assert "forward: its source is not there); as it is: torch.export cannot trace" in told
     assert told.count("Could not guard") == 1
 
@@ -470,7 +470,7 @@ class Chooses(torch.nn.Module):
 def test_a_diagnosis_says_that_a_model_exports_though_its_modules_do_not() -> None:
     report = oe.diagnose_export(Chooses().eval(), SETS[:2])
     assert report.sentence.startswith(
-        "oe.torch.export exports the whole model, by rewriting its control flow. Without "
+        "oe.torch.export exports the whole model by rewriting its control flow. Without "
         "that, the first module that does not export is part (TensorOrNone)"
     )
 
@@ -532,6 +532,6 @@ def test_a_decoder_writes_until_it_is_as_long_as_its_input(tmp_path: Path) -> No
 def test_the_caller_says_what_is_rounding(tmp_path: Path) -> None:
     module, args = torch.nn.Sequential(torch.nn.GELU(), torch.nn.Softmax(-1)), (torch.rand(8, 99),)
     path = tmp_path / "model.onnx"
-    with pytest.raises(oe.ExportError, match="if that is rounding, atol= says so"):
+    with pytest.raises(oe.ExportError, match="if this is rounding, set atol="):
         oe.torch.export(module.eval(), args, path, atol=0.0, rtol=0.0)
     assert oe.torch.export(module.eval(), args, path, atol=1e-6).checked

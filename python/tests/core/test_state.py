@@ -51,7 +51,7 @@ def test_a_buffer_that_forward_updates_is_noted_or_an_output(tmp_path: Path) -> 
     module, x = Smooth().eval(), torch.randn(3, 4)
     path = tmp_path / "model.onnx"
     report = oe.torch.export(module, (x,), path, **QUIET)
-    note = "forward changes the buffer 'mean', and the graph does not"
+    note = "forward changes the buffer 'mean', but the graph does not"
     assert report.checked == 1 and any(each.startswith(note) for each in report.notes)
     assert note in str(report) and not module.mean.any()
     report = oe.torch.export(module, (x,), path, state="outputs", overwrite=True, **QUIET)
@@ -166,7 +166,7 @@ def test_the_state_of_a_program_is_noted_and_no_other_word_is_taken(tmp_path: Pa
     for number, each in enumerate((program, program.run_decompositions({}))):
         report = oe.torch.export(each, (x,), tmp_path / f"{number}.onnx", **QUIET)
         assert any("the buffer 'mean'" in note for note in report.notes)
-    with pytest.raises(oe.InvalidArgumentError, match="is for a module"):
+    with pytest.raises(oe.InvalidArgumentError, match="needs a module"):
         oe.torch.export(program, (x,), tmp_path / "no.onnx", state="outputs")
     with pytest.raises(oe.InvalidArgumentError, match="state: 'output' is not one of"):
         oe.torch.export(Smooth().eval(), (x,), tmp_path / "no.onnx", state="output")

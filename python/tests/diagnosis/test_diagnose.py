@@ -216,7 +216,7 @@ def test_the_command_names_the_module_first(models: Any, tmp_path: Path) -> None
 
 def test_what_has_no_modules_is_refused(models: Any) -> None:
     exported = models("vit")
-    with pytest.raises(oe.InvalidArgumentError, match="expected a module of torch"):
+    with pytest.raises(oe.InvalidArgumentError, match="expected a torch module"):
         oe.diagnose(exported.out / "model.onnx", "model.onnx")
     with pytest.raises(oe.InvalidArgumentError, match="at least one set"):
         oe.diagnose(exported.out / "model.onnx", exported.model)
@@ -240,7 +240,7 @@ def test_a_module_in_a_branch_is_said_to_be_there(tmp_path: Path) -> None:
     oe.torch.export(module, (x,), tmp_path / "model.onnx", input_sets=[(-x,)], progress=False)
     report = oe.diagnose(tmp_path / "model.onnx", module, [(x,), (-x,)], progress=False)
     reasons = {each.name: each.reason for each in report.modules}
-    inside = "it is inside of a branch or a loop, which is judged with the module around it"
+    inside = "it is inside a branch or a loop, which is judged with the module around it"
     assert [name for name, told in reasons.items() if told == inside] == [
         "small",
         "small.0",

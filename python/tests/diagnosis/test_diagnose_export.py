@@ -199,7 +199,7 @@ def test_input_sets_with_another_text_are_left_out() -> None:
     x = torch.ones(3, 2)
     report = oe.diagnose_export(Scaled().eval(), [(x, "twice"), (x[:2], "once")], exporter="export")
     assert report.ok
-    assert "or texts are left out" in found(report, "").notes[0]
+    assert "or strings are left out" in found(report, "").notes[0]
 
 
 def test_a_size_that_became_a_number_is_found() -> None:
@@ -287,8 +287,8 @@ def test_arguments_of_any_class_and_results_that_are_sizes_are_handled() -> None
     report = oe.diagnose_export(model, sets(), exporter="export")
     assert statuses(report) == {"": FAIL, "says": FAIL}
     told = found(report, "").reason
-    assert told.startswith("no custom operator can take the place of says (Says)")
-    assert told.endswith("its result holds a value that is 16, 56 in the input sets")
+    assert told.startswith("no custom operator can replace says (Says)")
+    assert told.endswith("its result contains a value that is 16, 56 in the input sets")
     assert [each.name for each in report.wrong] == ["says"]
 
 
@@ -516,7 +516,7 @@ def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(oe.ReadWriteError, match="No space left on device; TMPDIR names another"):
+    with pytest.raises(oe.ReadWriteError, match="No space left on device; the folder is in TMPDIR"):
         oe.diagnose_export(Model(Branches()).eval(), sets())
 
 
@@ -551,7 +551,7 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
         with pytest.raises(oe.InvalidArgumentError, match=match):
             oe.diagnose_export(*args, **kwargs)
 
-    refused("expected a module of torch", 7, sets())
+    refused("expected a torch module", 7, sets())
     refused("at least one set", model)
     refused("at least one set", model, [])
     refused("exporter: 'onnxx' is not one of 'export', 'onnx'", model, sets(), exporter="onnxx")
@@ -561,9 +561,9 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     refused("has no method 'encode'", model, sets(), traced_method={"head": "encode"})
     refused("the model itself", model, sets(), opaque=[""])
     refused("the model itself", model, sets(), traced_method={"": ""})
-    refused("are for a folder", model, sets(), task="text-generation")
+    refused("only used with a transformers folder", model, sets(), task="text-generation")
     refused("training mode", Model(Branches()), sets())
-    with pytest.raises(oe.NotFoundError, match="not a folder with a config"):
+    with pytest.raises(oe.NotFoundError, match="not a folder with a transformers config"):
         oe.diagnose_export(tmp_path)
     with pytest.raises(oe.RunError, match="cannot run input set 1: TypeError"):
         oe.diagnose_export(model, [*sets()[:1], {"y": torch.ones(2)}])

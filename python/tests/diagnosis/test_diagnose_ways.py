@@ -236,7 +236,7 @@ def test_the_module_in_which_the_model_stops_is_named(
     assert found["blocks.0"] == found["blocks.0.last"] == OK
     assert found["blocks.2"] == NOINPUT and found[""] == OK | CHILDC
     later = next(each for each in report.modules if each.name == "blocks.2")
-    assert later.reason.startswith("the model does not run up to ")
+    assert later.reason.startswith("the model fails before it computes ")
 
 
 def without_marks(path: Path, target: Path, *modules: str) -> Path:
@@ -260,8 +260,8 @@ def test_a_module_that_ends_in_nodes_of_no_module_is_not_accused(
     found = statuses(report)
     assert report.ok and found[""] == OK and found["blocks.0"] == OK
     assert found["blocks.1"] == NOINPUT and found["blocks.1.last"] == NOINPUT
-    assert "nodes that are marked with no module" in by_name(report)["blocks.1"].reason
-    assert report.notes[0].startswith("2 nodes are marked with no module (Gemm), as those that")
+    assert "nodes without a module name" in by_name(report)["blocks.1"].reason
+    assert report.notes[0].startswith("2 nodes have no module name (Gemm), like nodes added")
     assert not oe.diagnose(exported[0], model, SETS).notes
     # A module that is wrong is still found around them.
     bump(model.blocks[1].shared.weight)

@@ -60,7 +60,7 @@ ROWS = (torch.rand(2, 4),)
     ("make", "args", "told"),
     [
         (quantized, ROWS, r"0 \(Linear\) is quantized by torch\.ao.*quantize_dynamic \("),
-        (Sparse, ROWS, r"table is of layout torch\.sparse_coo.*to_dense"),
+        (Sparse, ROWS, r"table has the layout torch\.sparse_coo.*to_dense"),
         (Packed, (torch.rand(2, 5, 4), torch.tensor([5, 3])), "a packed sequence.*padded tensor"),
     ],
 )
@@ -73,7 +73,9 @@ def test_the_cause_comes_before_the_error_of_torch(make: Any, args: Any, told: s
 def test_a_layer_for_one_length_is_named() -> None:
     module = Around(torch.nn.RNN(4, 4, batch_first=True)).eval()
     sets = [(torch.rand(3, 6, 4),)]
-    with pytest.raises(oe.ExportError, match=r"inner \(RNN\) is traced for one length"):
+    with pytest.raises(
+        oe.ExportError, match=r"inner \(RNN\) is traced for a single sequence length"
+    ):
         oe.torch.skeleton(module, (torch.rand(2, 5, 4),), input_sets=sets)
 
 

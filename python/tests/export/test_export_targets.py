@@ -148,7 +148,7 @@ def test_a_list_that_the_module_takes_stays_one(tmp_path: Path) -> None:
     [
         ([(x(3), torch.ones(3, 5), 2.0, 4)], "a set has 4 positional inputs"),
         ([(x(3),)], "no mask, which the example has"),
-        ([{"x": x(3), "mask": torch.ones(3, 5), "ids": 1}], "ids, which the example has not"),
+        ([{"x": x(3), "mask": torch.ones(3, 5), "ids": 1}], "ids, which the example lacks"),
         ([{"x": x(3)}], r"no mask, .*Masked takes \(x, mask, scale\)"),
         ([(x(3), None)], "mask is None in a set, and a value in the example"),
         ([(x(3), torch.ones(3, 5, dtype=torch.bool))], "mask is bool .* float32 "),
@@ -170,21 +170,21 @@ DIM = torch.export.Dim
 @pytest.mark.parametrize(
     ("shapes", "told"),
     [
-        ({"input": {0: "b"}, "mask": None}, "not given input and there is no entry for x"),
+        ({"input": {0: "b"}, "mask": None}, "does not get input and there is no entry for x"),
         ({"x": {0: "b"}}, "there is no entry for mask"),
         (({0: "b"},), r"1 entries for 2 inputs \(x, mask\)"),
         ({"x": {3: "b"}, "mask": None}, r"x has no dimension 3; .* 0 to 2"),
         ({"x": {-2: "b"}, "mask": None}, "x has no dimension -2; -2 from the end is 1"),
         ({"x": {"rows": 0}, "mask": None}, "x has no dimension 'rows'"),
         ({"x": [0, 1, 2], "mask": None}, r"x\[0\] is 2 in the example, not 0;.*\{0: 'batch'"),
-        ({"x": ["b"], "mask": None}, "x: 1 sizes are given; it has 3"),
+        ({"x": ["b"], "mask": None}, "x has 1 entries for sizes; it has 3"),
         ({"x": {0: 2.5}, "mask": None}, r"x\[0\] is to be 2\.5"),
-        ({"x": "rows", "mask": None}, "x: 'rows' is given for its sizes"),
+        ({"x": "rows", "mask": None}, "x has the entry 'rows'"),
         ({"x": {0: DIM("b", min=4, max=8)}, "mask": None}, "b is from 4 to 8"),
         ({"x": {0: "b", 1: "b"}, "mask": None}, r"'b' is x\[0\], which is 2 .* x\[1\], .*is 5"),
         ({"x": {0: "b"}, "mask": {1: DIM("b")}}, r"'b' is x\[0\], .* mask\[1\]"),
-        ("rows", "'rows' has no places"),
-        (5, "5 has no places"),
+        ("rows", "'rows' has no entries"),
+        (5, "5 has no entries"),
     ],
 )
 def test_sizes_that_do_not_fit_are_reported_by_the_input_and_the_dimension(

@@ -808,7 +808,7 @@ def test_a_repeated_graph_that_no_runtime_loads_is_traced_in_full(
     x, path = torch.rand(3, 4), tmp_path / "model.onnx"
     report = oe.torch.export(Model().eval(), (x,), path, dynamic_shapes={})
     assert report.checked
-    assert report.notes == ["traced in full, since the graph with repeated layers was wrong"]
+    assert report.notes == ["traced in full, because the graph with repeated layers was wrong"]
 
 
 def test_a_repeated_graph_of_a_folder_that_no_runtime_loads_is_traced_in_full(

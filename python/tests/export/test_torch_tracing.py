@@ -241,7 +241,7 @@ def test_only_what_may_be_rounding_is_told_to_be_a_matter_of_the_tolerance() -> 
 
     def told(*got: float, atol: float = 0.0) -> bool:
         wanted, given = (torch.tensor(each).numpy() for each in ([0.0, 100.0], got))
-        return "if that is rounding" in difference([compare("y", given, wanted, atol, 0.0)])
+        return "if this is rounding" in difference([compare("y", given, wanted, atol, 0.0)])
 
     assert told(1e-6, 100.0) and told(0.0, 100.0001) and told(0.5, 100.0, atol=0.1)
     assert not told(0.0, 101.0) and not told(1e-6, float("nan"))

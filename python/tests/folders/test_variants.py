@@ -163,7 +163,7 @@ def test_names_that_are_not_known_and_options_that_say_the_same_are_refused(
             r"'word' is not one of the names for variants=: fp32, fp16, int8, uint8",
         ),
         (["fp16"], {"dtype": "float16"}, "variants determine dtype; leave dtype= out"),
-        (["q4"], {"quantize": "int4"}, "leave quantize out"),
+        (["q4"], {"quantize": "int4"}, "leave quantize= out"),
         (["q4"], {"layout": "link"}, "variants are copies in other types"),
     ):
         with pytest.raises(oe.InvalidArgumentError, match=why):

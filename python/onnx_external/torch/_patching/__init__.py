@@ -1,1 +1,1 @@
-"""Temporary changes of torch, transformers and modules."""
+"""Changes torch, transformers and modules temporarily."""

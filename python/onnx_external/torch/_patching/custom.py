@@ -1,4 +1,4 @@
-"""Patches written as classes, whose methods replace those of another class.
+"""Applies patches written as classes, whose methods replace methods of other classes.
 
 ```python
 class patched_Encoder:
@@ -26,22 +26,22 @@ from ..._base.errors import InvalidArgumentError
 
 @dataclass(frozen=True)
 class MethodPatch:
-    """A method that replaces another one."""
+    """A method that replaces a method of another class."""
 
     owner: type
     method: str
     function: Any
-    """The object in the class: a function, a property, a static or class method."""
+    """The new method: a function, property, static method or class method."""
     patch: type
 
     @property
     def name(self) -> str:
-        """The name of the replaced method: "module.Class.method"."""
+        """The full name of the replaced method: "module.Class.method"."""
         return f"{self.owner.__module__}.{self.owner.__qualname__}.{self.method}"
 
     @property
     def code(self) -> Any:
-        """The code object of its function; None if it has none."""
+        """The code object of the new method; None if it has none."""
         function = getattr(self.function, "__func__", self.function)
         function = getattr(function, "fget", function)
         return getattr(inspect.unwrap(function), "__code__", None)
@@ -49,7 +49,7 @@ class MethodPatch:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A patch that is not applied."""
+    """A patch that is not applied, and the reason."""
 
     name: str
     why: str
@@ -78,7 +78,7 @@ def _classes(custom: Iterable[type | ModuleType]) -> Iterator[type]:
 
 
 def _resolved(dotted: str) -> type | None:
-    """Return a class by its name, e.g. "package.module.Class"; None if it does not exist."""
+    """Return a class by its full name, such as "package.module.Class"; None if there is none."""
     module, _, name = dotted.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name, None)
@@ -88,7 +88,7 @@ def _resolved(dotted: str) -> type | None:
 
 
 def _unmet(patch: type) -> str | None:
-    """Return the first requirement that the installed versions do not meet."""
+    """Return the first version requirement that is not met, as a sentence; None if all are."""
     for package, wanted in getattr(patch, "_VERSIONS_", {}).items():
         from packaging.specifiers import SpecifierSet
 
@@ -97,7 +97,7 @@ def _unmet(patch: type) -> str | None:
         except metadata.PackageNotFoundError:
             return f"{package} is not installed"
         if not SpecifierSet(wanted).contains(there, prereleases=True):
-            return f"it is for {package} {wanted}, and {there} is installed"
+            return f"it is for {package} {wanted}, but {there} is installed"
     return None
 
 
@@ -105,7 +105,7 @@ def _methods(patch: type, owner: type) -> Iterator[MethodPatch]:
     names = getattr(patch, "_PATCHES_", None)
     if not isinstance(names, (list, tuple)):
         raise InvalidArgumentError(
-            f"{patch.__qualname__}: _PATCHES_ must be the list of the methods that it replaces"
+            f"{patch.__qualname__}: _PATCHES_ must be the list of the methods to replace"
         )
     for name in names:
         own = [each for each in patch.__mro__ if each not in owner.__mro__ and name in vars(each)]
@@ -116,7 +116,7 @@ def _methods(patch: type, owner: type) -> Iterator[MethodPatch]:
         if not hasattr(owner, name):
             raise InvalidArgumentError(
                 f"{patch.__qualname__}: {owner.__qualname__} has no {name!r} in the installed "
-                "version; say in _VERSIONS_ for which versions the patch is"
+                "version; state in _VERSIONS_ for which versions the patch is meant"
             )
         yield MethodPatch(owner, name, vars(own[0])[name], patch)
 
@@ -124,15 +124,15 @@ def _methods(patch: type, owner: type) -> Iterator[MethodPatch]:
 def method_patches(
     custom: Iterable[type | ModuleType], strict: bool = True
 ) -> tuple[list[MethodPatch], list[Skipped]]:
-    """Return the patches of classes, or of all such classes of modules.
+    """Return the patches defined by classes, and by all such classes in modules.
 
     Args:
         custom: the classes and modules.
-        strict: raise an error for patches that do not fit; otherwise skip them.
+        strict: True raises an error for patches that do not fit; False skips them.
 
     Raises:
-        InvalidArgumentError: a class does not have the form, or names something that does not
-            exist.
+        InvalidArgumentError: a class does not have the required form, or names something that
+            does not exist.
     """
     found: list[MethodPatch] = []
     skipped: list[Skipped] = []

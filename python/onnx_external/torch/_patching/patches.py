@@ -1,4 +1,4 @@
-"""Implementation of oe.torch.patches: changes that help torch.export, undone afterwards."""
+"""Implements oe.torch.patches: temporary changes that help torch.export."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def patches(
     stop_if_static: bool = False,
     dump: str | None = None,
 ) -> Iterator[Patches]:
-    """Change torch, transformers and the module so that it can be exported, and undo it afterwards.
+    """Change torch, transformers and the module temporarily so that the module can be exported.
 
     ```python
     with oe.torch.patches(module, [(x,), (y,)]) as patches:
@@ -43,31 +43,31 @@ def patches(
     print(patches.report())
     ```
 
-    Everything is restored when the context ends, also by an exception. Contexts may be nested; two
-    threads take turns where functions are rewritten.
+    Everything is restored when the context ends, even after an exception. Contexts may be nested.
+    If functions are rewritten, only one thread at a time can be in a context.
 
     Args:
-        module: the module to export. Needed for rewriting, and for the caches of its model.
+        module: the module to export. It is needed for rewriting, and for the caches that it uses.
         input_sets: inputs that make the module take all its branches: each a tuple of positional
-            inputs, a dict of inputs by name, or a pair of both. None of them: nothing is rewritten.
+            inputs, a dict of inputs by name, or a pair of both. If empty, nothing is rewritten.
         rewrite: rewrite data-dependent control flow, see docs/python-rewriting.md.
-        torch: trace as torch.onnx.export does: sizes of 0 and 1 are dynamic like others, and LSTM
-            and GRU become loops.
-        transformers: the patches of transformers' own exporters, if it is installed.
-        caches: register the caches of transformers that a model uses with torch.
+        torch: trace as torch.onnx.export does: sizes of 0 and 1 may be dynamic like others, and
+            LSTM and GRU become loops.
+        transformers: apply the patches of transformers' own exporters, if it is installed.
+        caches: register the transformers cache classes that a model uses with torch.
         classes: further classes of inputs or outputs: classes, or pairs of a class and the names of
             its attributes. Classes registered by oe.register_class() with the names of their
             attributes are also known.
         custom: classes with `_PATCHED_CLASS_` and `_PATCHES_`, or modules of such classes.
-        source: "onnx_diagnostic" adds its patches of transformers' classes, if it is installed;
-            those that do not fit the installed transformers are skipped, and the report says so.
-        stop_if_static: raise a StaticDimensionError with the line of the module's code where a
-            dynamic size becomes a number.
-        dump: a folder that gets the report and the diffs when the context ends.
+        source: "onnx_diagnostic" applies the patches of that package to transformers' classes.
+            Patches that do not fit the installed transformers are skipped, as the report says.
+        stop_if_static: raise a StaticDimensionError as soon as a dynamic size becomes a constant;
+            it names the line of the module's code.
+        dump: a folder into which the report and the diffs are written when the context ends.
 
     Raises:
-        InvalidArgumentError: a custom patch or class does not have the form.
-        RewriteError: a test or loop cannot be rewritten; the message names its line.
+        InvalidArgumentError: a custom patch or class does not have the required form.
+        RewriteError: a condition or loop cannot be rewritten; the message names its line.
     """
     if module is not None and not isinstance(module, nn.Module):
         raise wrong_type("module", "a module of torch, or None", module)
@@ -112,7 +112,7 @@ def _torch_patched(made: Patches) -> Iterator[None]:
 
 
 _OF_TORCH = {
-    "backed_size_oblivious": "sizes of 0 and 1 vary, and broadcasting does not make sizes equal",
+    "backed_size_oblivious": "sizes of 0 and 1 may vary, and broadcasting does not equate sizes",
     "lstm, gru": "they become loops over a length that may vary",
 }
 
@@ -128,7 +128,7 @@ def _rewritten(module: nn.Module, input_sets: Sequence[Any], made: Patches) -> I
     try:
         with rewriter.applied() as rewriting:
             for each in rewriting.changes:
-                why = f"{each.count} conditions and loops on tensors are rewritten"
+                why = f"{each.count} conditions and loops that depend on tensors are rewritten"
                 place = ((each.path, each.line, each.line + each.before.count("\n") - 1),)
                 made.applied.append(AppliedPatch("rewriting", each.name, why, place))
                 made.diffs[each.name] = each.diff

@@ -1,4 +1,4 @@
-"""Report of the patches, their reasons, and the nodes of a program that came through them."""
+"""Reports the applied patches, their reasons, and the nodes of a program that patched code made."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ from .custom import Skipped
 from .static_dimensions import SizeConstraint
 
 _MARK = "onnx_external_patches"
-"""The key under which torch carries the names of patches along with a node."""
+"""The key in a node's metadata for the names of the patches through which the node was made."""
 
 
 @dataclass(frozen=True)
 class AppliedPatch:
-    """One change that lasts as long as the context."""
+    """One change that is in effect inside the context."""
 
     kind: str
-    """ "torch", "transformers", "class", "custom", "rewriting", or the package that it is of."""
+    """The kind: "torch", "transformers", "class", "custom", "rewriting", or a package's name."""
     name: str
     """The name of the changed object."""
     why: str
     places: tuple[tuple[str, int, int], ...] = ()
-    """Files, and their first and last lines, of code that runs in place of other code."""
+    """The files of the replacement code, with first and last lines."""
 
 
 def places_of(code: CodeType | None) -> tuple[tuple[str, int, int], ...]:
-    """Return the place of a function's code, as in `AppliedPatch.places`."""
+    """Return the location of a function's code, in the form of `AppliedPatch.places`."""
     lines = [line for _, _, line in code.co_lines() if line] if code is not None else []
     return ((code.co_filename, min(lines), max(lines)),) if code is not None and lines else ()
 
 
 @dataclass
 class Patches:
-    """The value that `oe.torch.patches()` yields; it grows until the context ends."""
+    """The result of `oe.torch.patches()`, which grows until the context ends."""
 
     applied: list[AppliedPatch] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
-    """Patches that do not apply to the installed versions, or whose classes do not exist."""
+    """The patches that do not fit the installed versions, or whose classes do not exist."""
     constraints: list[SizeConstraint] = field(default_factory=list)
-    """The assumptions of the traces about sizes."""
+    """The assumptions that traces made about sizes."""
     diffs: dict[str, str] = field(default_factory=dict)
-    """For each rewritten function, a unified diff."""
+    """A unified diff for each rewritten function, by name."""
     notes: list[str] = field(default_factory=list)
-    """Parts that the rewriting left out of the graph, or could not rewrite."""
+    """Notes on code that the rewriting left out of the graph, or could not rewrite."""
 
     def report(self) -> str:
-        """Return the changes as text."""
+        """Return the changes as text, one per line."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -68,9 +68,9 @@ class Patches:
         yield from (f"note: {each}" for each in self.notes)
 
     def involved(self, program: torch.export.ExportedProgram) -> dict[str, list[str]]:
-        """Return the nodes of a program made by patched code, by the name of the patch.
+        """Return the nodes of a program that patched code made, by the name of the patch.
 
-        Changes to the tracing of torch (kinds "torch" and "class") do not make nodes.
+        Changes to torch's tracing (kinds "torch" and "class") do not make nodes.
         """
         found: dict[str, list[str]] = {each.name: [] for each in self.applied if each.places}
         for node in nodes_of(program):
@@ -79,7 +79,7 @@ class Patches:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts and lists."""
+        """Return the report as plain dicts and lists."""
         applied = [{"kind": each.kind, "name": each.name, "why": each.why} for each in self.applied]
         return {
             **vars(self),
@@ -89,7 +89,7 @@ class Patches:
         }
 
     def dump(self, folder: str | Path) -> list[str]:
-        """Write the report and the diffs into a folder, and return the files' paths."""
+        """Write the report and the diffs into a folder, and return the paths of the files."""
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         texts = {f"{_file_name(name)}.diff": diff for name, diff in self.diffs.items()}
@@ -105,9 +105,9 @@ def _file_name(name: str) -> str:
 
 @contextlib.contextmanager
 def nodes_marked(patches: Patches) -> Iterator[None]:
-    """Record in each new node through which patched code it came.
+    """Record in each new node the patched code through which it was made.
 
-    Torch itself keeps only the lines of forward() with a node.
+    torch itself only records the lines of forward() in a node.
     """
     create = torch.fx.Graph.create_node
 

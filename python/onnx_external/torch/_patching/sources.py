@@ -1,4 +1,4 @@
-"""Patches that another package ships, written as classes (see `custom`)."""
+"""Loads patches that another package ships, written as classes (see `custom`)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..._base.errors import InvalidArgumentError
 from .custom import MethodPatch, Skipped, method_patches, patches_in
 
 _PLACES = {"onnx_diagnostic": "onnx_diagnostic.torch_export_patches.patches"}
-"""Packages that are known, and where their patches are."""
+"""The supported packages, and the modules that contain their patches."""
 
 
 def patches_of(source: str) -> tuple[list[MethodPatch], list[Skipped]]:
-    """Return the patches of a package, and those that do not fit the installed versions.
+    """Return the patches in a package, and those that do not fit the installed versions.
 
     Args:
-        source: its name.
+        source: the name of the package.
 
     Raises:
         InvalidArgumentError: the package is unknown, or not installed.
@@ -38,11 +38,11 @@ def patches_of(source: str) -> tuple[list[MethodPatch], list[Skipped]]:
 
 
 def _modules(place: ModuleType, skipped: list[Skipped]) -> Iterator[ModuleType]:
-    """Yield the modules of a package; one for other versions may fail to import."""
+    """Yield the modules of a package, except modules for other versions that fail to import."""
     yield place
     for each in pkgutil.iter_modules(getattr(place, "__path__", ())):
         name = f"{place.__name__}.{each.name}"
         try:
             yield importlib.import_module(name)
         except Exception as error:  # of whatever kind
-            skipped.append(Skipped(name, f"it does not import: {error}"))
+            skipped.append(Skipped(name, f"it cannot be imported: {error}"))

@@ -1,4 +1,4 @@
-"""Discoveries of a trace about sizes: dynamic ones that become static, or equal to another."""
+"""Watches a trace for dynamic sizes that become static, or equal to another size."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from ..._tracing.frames import is_users, outside
 
 
 class StaticDimensionError(ExportError):
-    """A dimension meant to be dynamic became static while the module was traced."""
+    """Raised if a dimension meant to be dynamic became static while a module was traced."""
 
 
 @dataclass(frozen=True)
 class SizeConstraint:
-    """An assumption of the trace about a size."""
+    """An assumption of a trace about a size."""
 
     size: str
-    """The size of an input, e.g. "x.shape[1]"."""
+    """The size of an input, such as "x.shape[1]"."""
     equals: str
-    """A number, or another size."""
+    """The number or the other size to which the size is equal."""
     where: str
-    """The line of the module's code that is to blame, e.g. "model.py:12"; empty if unknown."""
+    """The line of the module's code that caused it, such as "model.py:12"; empty if unknown."""
     line: str
     """The text of the line."""
 
@@ -41,14 +41,14 @@ class SizeConstraint:
         return self.equals.isdigit()
 
     def __str__(self) -> str:
-        """Return it as a sentence."""
+        """Return the constraint as a sentence."""
         one, other = self.size, self.equals
         what = f"{one} became {other}" if self.is_static else f"{one} and {other} became one size"
         return f"{self.where}: {what}: {self.line}" if self.where else what
 
 
 def _users_line() -> tuple[str, str]:
-    """Return the innermost line that belongs neither to torch, to Python, nor to us."""
+    """Return the innermost line that belongs neither to torch nor to Python nor to this package."""
     frame = outside(sys._getframe(1), lambda path: not is_users(path))
     if frame is None:
         return "", ""
@@ -58,7 +58,7 @@ def _users_line() -> tuple[str, str]:
 
 
 def _size_name(env: Any, symbol: Any) -> str | None:
-    """Return the size as a user would write it; None if it does not belong to an input."""
+    """Return the size as a user would write it; None if it is not a size of an input."""
     sources = env.var_to_sources.get(symbol)
     if not sources:
         return None
@@ -80,11 +80,11 @@ def _constraint(env: Any, symbol: Any, target: Any) -> SizeConstraint | None:
 
 @contextlib.contextmanager
 def sizes_watched(stop: bool, found: list[SizeConstraint]) -> Iterator[None]:
-    """Collect the assumptions of traces about sizes.
+    """Collect the assumptions that traces make about sizes inside the context.
 
     Args:
-        stop: raise a StaticDimensionError where a dynamic size becomes a number.
-        found: a list for the constraints, in the order in which they arise.
+        stop: raise a StaticDimensionError when a dynamic size becomes a constant.
+        found: the list to which constraints are appended.
     """
     replace = ShapeEnv._set_replacement
 
@@ -99,8 +99,8 @@ def sizes_watched(stop: bool, found: list[SizeConstraint]) -> Iterator[None]:
         found.append(constraint)
         if stop and constraint.is_static:
             raise StaticDimensionError(
-                f"{constraint}; the graph would hold for this size alone: change the line so that "
-                f"it works for any size, or leave {constraint.size} out of dynamic_shapes"
+                f"{constraint}; the graph would be valid for this size only: change the line so "
+                f"that it works for any size, or leave {constraint.size} out of dynamic_shapes"
             )
 
     with exchanged(ShapeEnv, "_set_replacement", watched):

@@ -1,4 +1,4 @@
-"""The patches that transformers ships for exports."""
+"""Applies the patches that transformers ships for exports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def transformers_patched(applied: list[AppliedPatch]) -> Iterator[None]:
     """Apply transformers' own patches, if a version that has them is imported.
 
     Args:
-        applied: a list for a row on each patch, when it is applied.
+        applied: the list to which an entry for each applied patch is appended.
     """
     if "transformers" not in sys.modules:  # a module that needs them has imported it
         yield

@@ -174,7 +174,7 @@ def _not_helped(plain: ExportError, refused: ExportError) -> ExportError:
     If rewriting solves the problem of the plain trace, the problem after it is reported instead.
     """
     if plain.kind == _BY_VALUES and not isinstance(refused, TraceError):
-        refused.args = (f"{refused.args[0]}; its control flow was rewritten before this",)
+        refused.args = (f"{refused.args[0]}; its control flow was rewritten before",)
         return refused
     if str(refused) != str(plain):
         plain.args = (f"{plain.args[0]}; rewriting its control flow does not help: {refused}",)
@@ -189,7 +189,7 @@ def _without_source(plain: ExportError, missing: Sequence[Missing]) -> ExportErr
         way_out = f"define the class in a file so that its control flow can be rewritten ({told})"
         text = str(plain.args[0])
         first = plain.kind == _BY_VALUES or isinstance(plain, WrongGraphError)
-        plain.args = (f"{way_out}; without this: {text}" if first else f"{text}; {way_out}",)
+        plain.args = (f"{way_out}; otherwise: {text}" if first else f"{text}; {way_out}",)
     return plain
 
 

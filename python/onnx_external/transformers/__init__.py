@@ -1,4 +1,4 @@
-"""Export of transformers folders to ONNX, without loading weights into memory.
+"""Exports transformers model folders to ONNX without loading their weights into memory.
 
 ```python
 import onnx_external as oe
@@ -22,5 +22,5 @@ with torch.device("meta"):
 
 
 def __dir__() -> list[str]:
-    """List what this package offers, without its submodules."""
+    """List the public names of this package, without its submodules."""
     return sorted({*__all__, *(name for name in globals() if name[:2] == "__")})

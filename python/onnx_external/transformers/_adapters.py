@@ -1,8 +1,8 @@
-"""A LoRA adapter in a folder of peft, merged into its base before the export.
+"""Merges the LoRA adapter in a peft folder into its base model before an export.
 
-`W + scale * B @ A` is computed in float32, one weight after another, and rounded once, into a
-folder that lives as long as the export. peft's merge_and_unload() does the same, in the type of the
-weights.
+`W + scale * B @ A` is computed in float32, one weight after another, and rounded once. The result
+is written into a folder that exists only during the export. peft's merge_and_unload() does the
+same, but in the type of the weights.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _REFUSED = (
     "kappa_tuner_config",
     "corda_config",
 )
-"""Settings with which an adapter is more than a product of two matrices."""
+"""Settings that make an adapter more than a product of two matrices, and so cannot be merged."""
 _TYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -69,17 +69,17 @@ _TYPES = {
     torch.float8_e8m0fnu: "F8_E8M0",
 }
 _WITH_CONV1D = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
-"""The `model_type` of those whose layers are Conv1D, and other modules Linear."""
+"""The values of `model_type` for models in which some modules are Conv1D and the others Linear."""
 _CONV1D = ("c_attn", "q_attn", "c_proj", "c_fc")
 _FILE = "model.safetensors"
 _TEMPORARY = ".merged-adapter-"
 _OF_THE_BASE = ("config.json", "generation_config.json")
-"""A training may have left them beside the adapter."""
+"""Files of the base model that training may have written into the adapter's folder."""
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """The addition to one weight."""
+    """The two matrices whose product is added to one weight."""
 
     first: str
     """The key of A."""
@@ -87,34 +87,34 @@ class _Pair:
     """The key of B."""
     scale: float
     is_transposed: bool
-    """The weight has its inputs first, as an Embedding and a Conv1D have."""
+    """True if the weight's first dimension is that of inputs, as in Embedding and Conv1D."""
 
 
 class Source(NamedTuple):
-    """The folder of a model that is exported."""
+    """The folder from which a model is exported."""
 
     folder: Path
     variant: str | None
-    """The variant of its weights."""
+    """The variant of the weights to read."""
     notes: list[str]
-    """Remarks on how it was made."""
+    """Remarks on how the folder was made."""
 
 
 @contextlib.contextmanager
 def merged(
     folder: Path, base: StrPath | None, near: Path, options: Mapping[str, Any]
 ) -> Iterator[Source]:
-    """Yield the folder of a model: the given one, or a temporary one if it is an adapter.
+    """Yield the folder of a model: the given one or, for an adapter, a temporary merged one.
 
     Args:
-        folder: a model's, or that of an adapter.
-        base: the folder of the adapter's base; None: it is where adapter_config.json says.
-        near: the output, beside which the merged weights are for a while.
+        folder: the folder of a model or an adapter.
+        base: the folder of the adapter's base model; None: the one that adapter_config.json names.
+        near: the output, next to which the merged weights are stored temporarily.
         options: the options of the save.
 
     Raises:
-        NotFoundError: the base is not there.
-        ExportError: the adapter is of another kind than a plain LoRA.
+        NotFoundError: the base model is not there.
+        ExportError: the adapter is not a plain LoRA.
     """
     variant = options.get("variant")
     place = near.parent
@@ -128,8 +128,8 @@ def merged(
         return
     if options.get("layout") == "link":
         raise InvalidArgumentError(
-            f"{folder}: layout='link' refers to weights, and those of an adapter are merged first; "
-            "use another layout"
+            f"{folder}: layout='link' refers to existing weights, but an adapter is merged into "
+            "new weights; use another layout"
         )
     whole = base_of(folder, Path(base) if base is not None else None)
     if is_made(folder):  # of a GGUF file, which is merged where it is read
@@ -151,14 +151,14 @@ def merged(
             changed = _write(weights, parts, adapter, settings, folder, made / _FILE)
             codes = len(changed.intersection(weights.core.quantized_names()))
         note = f"{folder}: an adapter, merged into {len(changed)} weights of {weights_of(whole)[0]}"
-        yield Source(made, None, [note + (f"; {codes} of them had codes" if codes else "")])
+        yield Source(made, None, [note + (f"; {codes} of them were quantized" if codes else "")])
 
 
 def _weights_of(folder: Path) -> Path:
     for name in ("adapter_model.safetensors", "adapter_model.bin"):
         if (folder / name).is_file():
             return folder / name
-    raise NotFoundError(f"{folder}/adapter_model.safetensors: not found beside {ADAPTER}")
+    raise NotFoundError(f"{folder}/adapter_model.safetensors: not found next to {ADAPTER}")
 
 
 def _refuse(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -178,7 +178,7 @@ def _refuse(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _copy(base: Path, folder: Path, made: Path) -> None:
-    """Copy the small files: the base's, and over them the adapter's tokenizer."""
+    """Copy the small files of the base model, and over them the adapter's tokenizer."""
     for source in (base, folder):
         for file in files_beside(source):
             if source == base or file.name not in _OF_THE_BASE:
@@ -192,10 +192,10 @@ def _copy(base: Path, folder: Path, made: Path) -> None:
 def _with_parts(
     base: Checkpoint, stored: Checkpoint | None, changed: set[str]
 ) -> dict[str, Tensor]:
-    """Return the tensors of a merged checkpoint: weights that keep their codes by their parts.
+    """Return the tensors of a merged checkpoint; unchanged quantized weights remain quantized.
 
-    The parts of torchao say nothing without the metadata of their file, so floats are written, as
-    they are of a GGUF file, for which there is no `stored`.
+    torchao's tensors are meaningless without the metadata of their file, so floats are written. The
+    same applies to a GGUF file, for which `stored` is None.
     """
     codes = set(base.core.quantized_names()) - changed
     method = base.core.quantization()
@@ -215,7 +215,7 @@ def _write(
     folder: Path,
     path: Path,
 ) -> set[str]:
-    """Write the merged checkpoint, and return the weights that have changed."""
+    """Write the merged checkpoint, and return the names of the changed weights."""
     kind = document_of(path.parent).get("model_type")
     pairs, replaced = _targets(base, adapter, settings, folder, kind)
     changed = {*pairs, *replaced}
@@ -225,7 +225,9 @@ def _write(
     for name, tensor in tensors.items():
         dtype = _TYPES.get(getattr(torch, tensor.dtype, None))
         if dtype is None:
-            raise ExportError(f"{folder}: its base has {name} of the type {tensor.dtype}")
+            raise ExportError(
+                f"{folder}: the base model's {name} has the unsupported type {tensor.dtype}"
+            )
         ends = [place, place + tensor.nbytes]
         header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": ends}
         place = ends[1]
@@ -284,9 +286,9 @@ def _sum(
 
 
 def _is_conv1d(module: str, settings: Mapping[str, Any], kind: Any) -> bool:
-    """Return whether a module is a Conv1D of transformers, a Linear with transposed weight.
+    """Return whether a module is a transformers Conv1D, a Linear with a transposed weight.
 
-    peft's fan_in_fan_out says so of all modules, and is that of the last where they differ.
+    peft's fan_in_fan_out applies to all modules; if they differ, it is that of the last one.
     """
     if kind in _WITH_CONV1D:
         return module.rpartition(".")[2] in _CONV1D
@@ -296,7 +298,7 @@ def _is_conv1d(module: str, settings: Mapping[str, Any], kind: Any) -> bool:
 def _targets(
     base: Checkpoint, adapter: Checkpoint, settings: Mapping[str, Any], folder: Path, kind: Any
 ) -> tuple[dict[str, _Pair], dict[str, str]]:
-    """Return the additions to weights of the base, and the replaced weights, by its keys."""
+    """Return what is added to weights of the base, and which weights are replaced, by base key."""
     sides: dict[tuple[str, bool], dict[str, str]] = {}
     replaced: dict[str, str] = {}
     for key in adapter:
@@ -315,7 +317,7 @@ def _targets(
     pairs = {}
     for (module, is_embedding), keys in sides.items():
         if keys.keys() != {"A", "B"}:
-            raise FormatError(f"{folder}: {module} has lora_{next(iter(keys))} only")
+            raise FormatError(f"{folder}: {module} has only lora_{next(iter(keys))}")
         rank = adapter[keys["A"]].shape[0]
         scale = _scale(module, rank, settings, folder)
         name = _key_of(base, f"{module}.weight", folder)
@@ -325,14 +327,14 @@ def _targets(
 
 
 def _key_of(base: Checkpoint, name: str, folder: Path) -> str:
-    """Return the base's key of a parameter: its name, or the only key that ends like it."""
+    """Return the base's key for a parameter: its name, or the only key with the same ending."""
     if name in base:
         return name
     ends = [key for key in base if name.endswith(f".{key}") or key.endswith(f".{name}")]
     if len(ends) == 1:
         return ends[0]
     raise MappingError(
-        f"{folder}: the adapter changes {name}, and its base has no such tensor; load both with "
+        f"{folder}: the adapter changes {name}, but its base has no such tensor; load both with "
         "peft, merge_and_unload(), save_pretrained() and export that folder"
     )
 

@@ -1,4 +1,4 @@
-"""Input sets for graphs that read several tokens after a cache only with batch size 1."""
+"""Splits input sets for graphs that accept several tokens after a cache only for batch size 1."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ import transformers
 from .._attention.translating import NAME
 
 _SEVERAL = 15
-"""The number of the input by which GroupQueryAttention takes several rows in any case."""
+"""The index of the input with which GroupQueryAttention accepts any batch size."""
 _BIAS = 10
-"""The number of the input that is added to scores."""
+"""The index of the input that is added to attention scores."""
 _TEXTS = ("input_ids", "decoder_input_ids", "inputs_embeds", "decoder_inputs_embeds")
 _CACHES = (transformers.DynamicCache, transformers.EncoderDecoderCache)
 
 
 class FusedAttention(NamedTuple):
-    """The operators of attention in a graph."""
+    """What the attention operators in a graph require."""
 
     is_fused: bool
-    """True if there are some."""
+    """True if the graph has attention operators."""
     takes_one_row: bool
-    """True if one only accepts batch size 1 for several tokens after a cache.
-
-    ONNX Runtime's GroupQueryAttention does, unless it gets the lengths of the new tokens."""
+    """True if an operator accepts several tokens after a cache only for batch size 1. This is the
+    case for ONNX Runtime's GroupQueryAttention, unless it gets the lengths of the new tokens."""
     by_lengths: bool
-    """True if one uses the lengths of texts, and no other mask."""
+    """True if an operator only uses sequence lengths, and no other mask."""
 
 
 def attention_of(graph: Any) -> FusedAttention:
-    """Return what the operators of attention in a graph take."""
+    """Return what the attention operators in a graph require."""
     grouped = [node for node in graph.node if node.op_type == NAME]
     standard = [node for node in graph.node if node.op_type == "Attention" and not node.domain]
     return FusedAttention(
@@ -44,9 +43,9 @@ def attention_of(graph: Any) -> FusedAttention:
 
 
 def by_rows(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the inputs of each text alone, and those of one token for the whole batch.
+    """Yield the inputs of each batch entry alone, and those of one token for the whole batch.
 
-    Inputs with one token, one row or no cached tokens stay together.
+    Inputs with a single token, batch size 1 or no cached tokens are not split.
 
     Args:
         title: the title of the inputs.
@@ -63,7 +62,7 @@ def by_rows(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[st
 
 
 def by_lengths(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield inputs without padding instead of the given ones, and prompts padded on the right.
+    """Yield the inputs without padding instead and, for prompts, also padded on the right.
 
     Args:
         title: the title of the inputs.
@@ -84,7 +83,7 @@ def by_lengths(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict
 
 
 def _sizes(given: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Return the batch size, and the numbers of tokens and of cached tokens."""
+    """Return the batch size, the number of tokens, and the number of cached tokens."""
     texts = [given[name] for name in reversed(_TEXTS) if given.get(name) is not None]
     caches = [each for each in given.values() if isinstance(each, _CACHES)]
     if not texts or not caches:
@@ -109,7 +108,7 @@ def _row(name: str, value: Any, row: int, rows: int) -> Any:
 
 
 def _first(name: str, value: Any, tokens: int, past: int) -> Any:
-    """Return the part of an input for the cache and the first token after it."""
+    """Return the part of an input that belongs to the cache and the first token after it."""
     if not isinstance(value, torch.Tensor) or value.dim() < 2:
         return value
     if name.endswith("position_ids"):

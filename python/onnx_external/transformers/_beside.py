@@ -1,7 +1,7 @@
-"""Files put in place as a part of a save, which is all or nothing.
+"""Puts files in place as part of a save, which is all or nothing.
 
-These are the files beside the graphs. If the graphs are saved one after the other, they are staged
-with these files, and put in place together.
+These are the files next to the graphs. If the graphs are saved one after the other, they are staged
+together with these files and put in place at the end.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from .._comparing.precision import data_files
 from .._folders.side_files import SideFile, copies_of, refuse_copies
 
 _STAGING = ".copied-files-"
-"""The start of the names of staging folders."""
+"""The prefix of the names of staging folders."""
 
 
 class Beside:
-    """Copies of files, which a save moves into place right before its models.
+    """Copies files, and moves them into place immediately before a save moves its models.
 
-    At that time the save has the folder for itself, and its weights are written and verified.
-    Replaced files are also kept until the models are in place. Models of several saves are written
-    into `room()`, and `publish()` moves all of them into place.
+    At that time, the save has locked the folder, and its weights are written and verified. Replaced
+    files are kept until the models are in place. The models of several saves are written into
+    `room()`, and `publish()` moves all of them into place.
     """
 
     def __init__(
         self, files: list[SideFile], folder: Path, progress: ProgressCallback | None
     ) -> None:
-        """Make the copies of `files` in `folder`; the save calls `progress`."""
+        """Prepare to copy `files` into `folder`; the save reports to `progress`."""
         self._files, self._folder, self._progress = files, folder, progress
         self._sync = True
         self._staging: Path | None = None
@@ -42,17 +42,17 @@ class Beside:
         self._failure: BaseException | None = None
 
     def __call__(self, phase: str, done: int, total: int) -> None:
-        """Forward the progress of the save; this object is its callback."""
+        """Forward the progress of the save, whose callback this object is."""
         if self._progress is not None:
             self._progress(phase, done, total)
 
     def check(self, overwrite: bool) -> None:
-        """Raise an error for targets that cannot or must not be replaced."""
+        """Raise an error if a target cannot or must not be replaced."""
         refuse_copies(self._files, self._folder, overwrite)
 
     @contextlib.contextmanager
     def saving(self, sync: bool, overwrite: bool) -> Iterator[None]:
-        """Run one save inside the context, whose progress callback this object is."""
+        """Run one save inside the context, with this object as its progress callback."""
         self._sync, self._overwrite = sync, overwrite
         new_folder = not self._folder.exists()
         try:
@@ -68,7 +68,7 @@ class Beside:
         self._remove_staging()
 
     def room(self) -> Path:
-        """Make a folder that takes the place of the target until publish(), and return it."""
+        """Create and return a folder that replaces the target folder until publish()."""
         try:
             self._make_folder(self._folder)
             self._remove_leftovers()
@@ -80,12 +80,13 @@ class Beside:
         return room
 
     def publish(self) -> None:
-        """Move the files in room() into place, and the files that are copied.
+        """Move the files in room() and the copied files into place.
 
-        While data files are replaced, no graph is in place: a killed process leaves no wrong model.
+        While data files are replaced, no graph is in place, so a killed process leaves no wrong
+        model.
 
         Raises:
-            Error: something cannot be moved into place; saving() restores the earlier files.
+            Error: a file cannot be moved into place; saving() restores the earlier files.
         """
         room = self._staged("")
         names = [str(path.relative_to(room)) for path in sorted(room.rglob("*")) if path.is_file()]
@@ -110,7 +111,7 @@ class Beside:
         self._remove_old_data(models)
 
     def _move_away(self, model: str) -> None:
-        """Move a model that is replaced to a hidden place."""
+        """Move a model that will be replaced to a hidden place."""
         target, kept = self._folder / model, self._kept(model)
         if os.path.lexists(target):
             try:
@@ -121,7 +122,7 @@ class Beside:
                 raise self._failed(target, error) from error
 
     def _remove_old_data(self, models: list[str]) -> None:
-        """Remove data that only the replaced models had."""
+        """Remove data files that only the replaced models used."""
         kept = {name: self._kept(name) for name in models if self._kept(name).is_file()}
         for folder in {(self._folder / name).parent for name in kept}:
             of_folder = [self._kept(n) for n in kept if (self._folder / n).parent == folder]
@@ -135,7 +136,7 @@ class Beside:
         self._staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self._folder))
 
     def before_publish(self) -> bool:
-        """Copy the files and move them into place; the save ends if it returns False."""
+        """Copy the files and move them into place; if this returns False, the save ends."""
         try:
             self.check(self._overwrite)
             self._remove_leftovers()
@@ -156,7 +157,7 @@ class Beside:
         return self._failure is None
 
     def _remove_leftovers(self) -> None:
-        """Remove the leftovers of saves that were killed."""
+        """Remove the staging folders of saves that were killed."""
         for left in self._folder.glob(f"{_STAGING}*"):
             if left != self._staging:
                 shutil.rmtree(left, ignore_errors=True)
@@ -180,7 +181,7 @@ class Beside:
             raise self._failed(target, error) from error
 
     def _make_folder(self, folder: Path) -> None:
-        """Make a folder for a file, if it does not exist."""
+        """Create a folder for a file if it does not exist."""
         if not folder.exists():
             self._make_folder(folder.parent)
             folder.mkdir()
@@ -196,12 +197,12 @@ class Beside:
             raise self._failed(target, error) from error
 
     def _staged(self, name: str) -> Path:
-        """Return the place of a copy before it is moved into place."""
+        """Return the path of a copy before it is moved into place."""
         assert self._staging is not None
         return self._staging / "new" / name
 
     def _kept(self, name: str) -> Path:
-        """Return the place that keeps a replaced file."""
+        """Return the path at which a replaced file is kept."""
         assert self._staging is not None
         return self._staging / "old" / name
 
@@ -236,7 +237,7 @@ class Beside:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names of a folder."""
+    """Wait until the names of the files in a folder are on the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Comparison of a folder's graphs with transformers' own model, before they are saved."""
+"""Compares the graphs of a folder with transformers' own model, before they are saved."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from ._saving import Graph, Part, Saving
 
 _CROSSED = "encoder_with_caches"
 LARGEST = 512 << 20
-"""The most bytes of weights of graphs that are checked by default."""
+"""The maximum size in bytes of the weights of graphs that are checked by default."""
 
 
 class Example(NamedTuple):
-    """One run of a graph whose outputs agreed with transformers' model."""
+    """One run of a graph whose outputs agreed with those of transformers' model."""
 
     given: dict[str, Any]
     found: Mapping[str, Any]
@@ -41,44 +41,44 @@ class Example(NamedTuple):
 
 @dataclass
 class CheckedGraphs:
-    """The result of the comparison."""
+    """The result of comparing all graphs of a model."""
 
     sets: dict[str, int] = field(default_factory=dict)
     """The number of input sets on which each graph agrees with transformers' model."""
     notes: list[str] = field(default_factory=list)
     chain: list[str] = field(default_factory=list)
-    """The graphs that were run one after the other on each other's outputs."""
+    """The graphs that were run in order, each on the outputs of those before it."""
     examples: dict[str, Example] = field(default_factory=dict)
-    """The inputs and outputs of each graph."""
+    """The inputs and outputs of each graph in one run."""
 
 
 @dataclass
 class Judging:
-    """Runs graphs that are saved temporarily."""
+    """Saves graphs temporarily, runs them, and compares them."""
 
     weights: list[Path]
-    """The folder of the model, or its files."""
+    """The folder or the files of the model's checkpoint."""
     graphs: Mapping[str, Graph]
     folder: Callable[[dict[str, Path]], Folder]
-    """A function that makes the folder of references from the files of the graphs."""
+    """A function that makes the references for graphs, given the files of the graphs."""
     size: int
-    """Bytes of the weights."""
+    """The size of the weights in bytes."""
     options: Mapping[str, Any]
     """The options of the save."""
     merged: Graph | None = None
-    """The decoder's graphs, merged into one."""
+    """The graph into which the decoder's graphs are merged, if it is saved."""
     crossed: Graph | None = None
-    """The encoder with the keys and values that the decoder keeps of it."""
+    """The encoder that also returns keys and values for the decoder's cache, if it is saved."""
 
     def judged(self, asked: bool | None, meter: Meter) -> CheckedGraphs:
         """Compare all graphs with transformers' model.
 
         Args:
-            asked: True to compare at any cost, False never.
-            meter: measures it.
+            asked: True compares at any cost, False never compares.
+            meter: measures the step.
 
         Raises:
-            ExportError: a graph is wrong, or cannot be checked although it was asked for.
+            ExportError: a graph is wrong, or a requested check is not possible.
         """
         found = CheckedGraphs(dict.fromkeys(self.graphs, 0))
         if asked is False:
@@ -100,7 +100,7 @@ class Judging:
         return ""
 
     def _run(self, target: Path, found: CheckedGraphs) -> str:
-        """Compare as much as possible, and return why something cannot be compared."""
+        """Compare as much as possible, and return the reason why something was not compared."""
         quick = {"layout": "single", "overwrite": False, "fsync": False, "verify": False}
         quick |= {"progress": False, "files": contents_of(self.options["files"])}
         whole_name = merged_name(ENCODER in self.graphs)
@@ -158,10 +158,10 @@ class Judging:
         sessions: Mapping[str, Session],
         references: Mapping[str, ModuleReference],
     ) -> CheckedGraphs:
-        """Run graphs that replace checked ones, and return what was run.
+        """Run graphs that replace graphs already checked, and return what was run.
 
         Raises:
-            ExportError: the outputs of one differ from those of the model that it replaces.
+            ExportError: the outputs of a graph differ from those of the module that it replaces.
         """
         found = CheckedGraphs()
         try:
@@ -177,15 +177,15 @@ class Judging:
         references: Mapping[str, ModuleReference],
         found: CheckedGraphs,
     ) -> None:
-        """Run the graphs one after the other, as a runtime does, beside transformers' model.
+        """Run the graphs in order, as a runtime does, and compare them with transformers' model.
 
         Raises:
-            WrongPartError: the outputs of a graph differ from those of the model that it replaces.
+            WrongPartError: the outputs of a graph differ from those of its module.
         """
         try:
             passes = folder.passes()
         except ExportError as error:
-            found.notes.append(f"the graphs were not run one behind the other: {error}")
+            found.notes.append(f"the graphs were not run one after the other: {error}")
             return
         if not {each.graph for each in passes} <= sessions.keys():
             return
@@ -209,8 +209,8 @@ class Judging:
                 raise WrongPartError(
                     name,
                     "chain",
-                    f"{session.name} is wrong with what {' and '.join(found.chain)} gave, one "
-                    f"behind the other: {problem}; check=False leaves this out",
+                    f"{session.name} is wrong for the outputs of {' and '.join(found.chain)}, run "
+                    f"one after the other: {problem}; check=False omits this check",
                 )
             carried |= handed_on(name, got)
             found.chain.append(session.name)
@@ -221,18 +221,18 @@ def _session(path: Path) -> Session:
 
 
 class WrongPartError(WrongGraphError):
-    """The outputs of a graph differ from those of transformers' model."""
+    """Raised if a graph's outputs differ from those of transformers' model."""
 
     def __init__(self, name: str, inputs: str, message: str, guards: Sequence[Guard] = ()) -> None:
         super().__init__(message, guards)
         self.name = name
         """The name of the graph."""
         self.inputs = inputs
-        """The input set for which it is wrong."""
+        """The input set for which the graph is wrong."""
 
 
 class UnloadablePartError(WrongPartError):
-    """ONNX Runtime cannot load a graph of a model."""
+    """Raised if ONNX Runtime cannot load a graph of a model."""
 
 
 def judge(
@@ -243,15 +243,15 @@ def judge(
     sizes: Sizes,
     found: CheckedGraphs,
 ) -> None:
-    """Compare one graph on one set.
+    """Compare one graph with its reference on one input set.
 
     Args:
         name: the name of the graph.
-        session: runs it.
+        session: the session that runs the graph.
         reference: the reference to compare with.
-        each: the inputs.
+        each: the input set.
         sizes: the assumptions of the trace.
-        found: the place for the number of sets.
+        found: the result, in which the set is counted.
 
     Raises:
         WrongPartError: the outputs differ.
@@ -276,13 +276,13 @@ def judge(
     if problem:
         shapes = ", ".join(f"{key}: {list(value.shape)}" for key, value in feed.items())
         broken = sizes.broken(((), prepared(reference.module, given.call[1])))
-        cause = f"it holds for {broken_text(broken)} only; " if broken else ""
+        cause = f"it is only valid for {broken_text(broken)}; " if broken else ""
         raise WrongPartError(
             name,
             each.name,
             f"{name}.onnx is wrong for the inputs {each.name!r} ({shapes}): {problem}; {cause}"
             "dynamic=False fixes all sizes, oe.diagnose_export(folder) finds the module, and "
-            "check=False leaves this out",
+            "check=False omits this check",
             broken,
         )
     found.sets[name] += 1
@@ -290,7 +290,7 @@ def judge(
 
 
 def _feed(session: Runs, reference: ModuleReference, call: Any) -> dict[str, Any]:
-    """Return a graph's inputs, some of which transformers.exporters computes from the model's."""
+    """Return a graph's inputs; transformers.exporters computes some of them from the model's."""
     names = [form.name for form in session.inputs]
     try:
         return dict(reference.feed(call, names))

@@ -1,4 +1,4 @@
-"""Choice of the graphs that a model becomes."""
+"""Chooses into which graphs a model is exported."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Choice:
     """The graphs of a model; a decoder has one or two.
 
     Args:
-        ways: traces a graph.
-        inputs: examples, or the names of those that are made.
+        ways: the ways in which each graph is traced.
+        inputs: examples, or the names of inputs for which examples are made.
         asked: the number of graphs for a decoder; None for one if possible.
-        fewer: the inputs to do with if there is no graph that takes all of them; None: `inputs`.
+        fewer: the inputs to use if no graph can take all of `inputs`; None if there are no fewer.
     """
 
     ways: FolderWays
@@ -43,8 +43,8 @@ class Choice:
         """Trace all graphs.
 
         Raises:
-            ExportError: one cannot be traced.
-            InvalidArgumentError: one graph was asked for, and the model has several.
+            ExportError: a graph cannot be traced.
+            InvalidArgumentError: one graph was requested, but the model has several.
         """
         try:
             self._trace()
@@ -58,8 +58,8 @@ class Choice:
         one = self.parts.get("model")
         if self.asked == "one" and one is None:
             raise InvalidArgumentError(
-                f"graphs='one': the model has the graphs {', '.join(self.parts)}, since only a "
-                "decoder whose cache keeps all tokens has one for everything; leave graphs out"
+                f"graphs='one': the model has the graphs {', '.join(self.parts)}, because only a "
+                "decoder whose cache keeps all tokens can be a single graph; leave graphs out"
             )
         try:
             self.graphs = {name: self.ways.graph(name, part) for name, part in self.parts.items()}
@@ -70,10 +70,10 @@ class Choice:
         if one is not None and one.prompt is not None:
             broken = unfit_for_prompts(self.graphs["model"].sizes, one.module, one.prompt)
             if broken:
-                self._split(f"it holds for {broken_text(broken)} only")
+                self._split(f"it is only valid for {broken_text(broken)}")
 
     def refuse_gaps(self) -> None:
-        """Raise an error if a graph does not return what later graphs take.
+        """Raise an error if a graph does not return an input of a later graph.
 
         Raises:
             ExportError: there is such a graph.
@@ -86,20 +86,20 @@ class Choice:
         if links:
             more = f" (and {len(links) - 1} more)" if links[1:] else ""
             raise ExportError(
-                f"{links[0]}{more}, so that no runtime can generate with these graphs; inputs="
-                "{name: tensor} gives the trace other examples, and oe.torch.export takes any "
-                "module"
+                f"{links[0]}{more}, so no runtime can generate with these graphs; give the trace "
+                "other examples with inputs={name: tensor}, or use oe.torch.export, which takes "
+                "any module"
             )
 
     def again(self, error: WrongPartError) -> None:
-        """Trace a graph that is wrong, or that no runtime loads, in another way.
+        """Trace a graph in another way if it is wrong or cannot be loaded.
 
         Raises:
             ExportError: there is no other way.
         """
         part = self.parts[error.name]
         if part.prompt is not None and "prompt" in error.inputs and self.asked is None:
-            self._split("it is wrong for an empty one")
+            self._split("it is wrong for an empty cache")
             return
         try:
             self.graphs[error.name] = self.ways.again(error.name, part, error)
@@ -107,11 +107,11 @@ class Choice:
             self._do_with_fewer(refused)
 
     def _do_with_fewer(self, error: ExportError) -> None:
-        """Trace all graphs without the inputs that have defaults."""
+        """Trace all graphs without those inputs that have defaults."""
         if self.fewer is None:
             raise error
         left = ", ".join(name for name in self.inputs if name not in self.fewer)
-        self.notes.append(f"without {left}, since with it {str(error).partition('; ')[0]}")
+        self.notes.append(f"exported without {left}: otherwise {str(error).partition('; ')[0]}")
         self.inputs, self.fewer = self.fewer, None
         self.ways = self.ways.with_inputs(self.inputs)
         try:
@@ -122,10 +122,10 @@ class Choice:
     def _split(self, why: str) -> None:
         if self.asked == "one":
             raise ExportError(
-                f"graphs='one': the graph that takes a cache cannot read a prompt: {why}; leave "
+                f"graphs='one': the graph with a cache cannot read a prompt: {why}; leave "
                 "graphs out"
             )
-        self.notes.append(f"two graphs: the one that takes a cache needs one, as {why}")
+        self.notes.append(f"two graphs: the graph with a cache cannot read a prompt, because {why}")
         self.parts = self._modules("two")
         decode = self.graphs.pop("model")
         self.ways.rename("model", DECODE)

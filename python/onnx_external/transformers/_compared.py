@@ -1,4 +1,4 @@
-"""The graphs of a transformers folder, paired with transformers' own model and weights."""
+"""Pairs the graphs of a transformers folder with transformers' own model and weights."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ from ._stepping import calls_of_several, forward_calls, with_prompt
 from ._tracing import Part, encoder_of, examples_of, graph_modules
 
 _MORE = 5
-"""The number of additional tokens in the second set, which also has one row more."""
+"""The number of additional tokens in the second input set, whose batch size is also larger by 1."""
 _FEW = 2
-"""The number of tokens in a short text."""
+"""The sequence length of a short text."""
 
 _STEPS = 3
-"""The number of tokens after the prompt; graphs without dynamic sizes take one."""
+"""The number of tokens to generate after the prompt; 1 for graphs without dynamic sizes."""
 
 Graph = tuple[ModuleReference, list[InputSet], list[str]]
-"""The reference of a graph, its input sets, and what was left out."""
+"""The reference of a graph, its input sets, and notes on what was left out."""
 
 
 class Pass(NamedTuple):
     """One run of a graph."""
 
     graph: str
-    """Its name, such as "encoder_model", "decoder_with_past_model" or "decode"."""
+    """The name of the graph, such as "encoder_model", "decoder_with_past_model" or "decode"."""
     given: dict[str, Any]
-    """The inputs of transformers' module in this run."""
+    """The inputs of transformers' module in the run."""
 
 
 def passes(
     model: Any, given: Mapping[str, Any], graphs: Iterable[str], dynamic: bool
 ) -> list[Pass]:
-    """Return the runs that make a text, with the inputs that transformers passes to its modules.
+    """Return the runs of graphs that generate a text, with the inputs of transformers' modules.
 
     Args:
-        model: a model of transformers.
+        model: a transformers model.
         given: inputs of generate().
         graphs: the names of the graphs, in order.
-        dynamic: sizes of the graphs vary.
+        dynamic: True if the sizes of the graphs vary.
 
     Raises:
         ExportError: generate() does not run.
@@ -70,7 +70,7 @@ def passes(
 
 
 def _longer(given: Mapping[str, Any], model: Any) -> dict[str, Any]:
-    """Return other examples: one row more, and longer texts or one image more."""
+    """Return examples with a larger batch, and longer texts or more images."""
     pictures = _one_picture_more(given, model)
     if pictures is not None:
         return pictures
@@ -99,7 +99,7 @@ def _longer(given: Mapping[str, Any], model: Any) -> dict[str, Any]:
 
 
 def _shorter(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return other examples: one row of two tokens, fewer than code with a state may need."""
+    """Return examples with batch size 1 and two tokens, which may be too few for a state."""
     found = {}
     for name, value in given.items():
         if isinstance(value, torch.Tensor) and value.dim() > 0:
@@ -111,9 +111,10 @@ def _shorter(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _one_picture_more(given: Mapping[str, Any], model: Any) -> dict[str, Any] | None:
-    """Return images of different sizes, for vision towers that take all patches in one row.
+    """Return examples with another image, for vision towers that take all patches in one sequence.
 
-    A text beside them gets as many more positions. None if the inputs have no such form.
+    A text that belongs to the images gets as many more positions. If the inputs do not have this
+    form, the result is None.
     """
     name = next((each for each in given if each.endswith("grid_thw")), None)
     if name is None:
@@ -140,7 +141,7 @@ def _one_picture_more(given: Mapping[str, Any], model: Any) -> dict[str, Any] | 
 def _with_places(words: Any, config: Any, count: int) -> Any:
     """Return the positions of a text, then those of another image with its surrounding tokens.
 
-    None if the text has several rows, or no picture.
+    If the batch has several texts, or the text no image, the result is None.
     """
     token = getattr(config, "image_token_id", None)
     places = [] if token is None else (words[0] == token).nonzero().flatten().tolist()
@@ -157,10 +158,10 @@ def example_graphs(
     dynamic: bool,
     graphs: Graphs | None = None,
 ) -> tuple[dict[str, dict[str, Part]], list[str]]:
-    """Return the graphs of a model with its input sets, and what was left out.
+    """Return the graphs of a model for each input set, and notes on sets that were left out.
 
-    The sets are "example" and "longer", "shorter" for models with a state, and "prompt" and
-    "longer prompt" for the one graph of a decoder.
+    The sets are "example" and "longer"; for models with a state also "shorter"; for the single
+    graph of a decoder also "prompt" and "longer prompt".
     """
     first = examples_of(model, inputs, dynamic)
     parts, notes = {"example": graph_modules(model, first, dynamic, graphs)}, []
@@ -180,11 +181,11 @@ def example_graphs(
 
 
 def input_sets(given: Mapping[str, Any], graph: Any) -> list[InputSet]:
-    """Return the input sets of an ONNX graph.
+    """Return the input sets for an ONNX graph.
 
     Args:
         given: the inputs of transformers' module, by title.
-        graph: the graph that takes them, or a form that its attention accepts.
+        graph: the graph; its attention operators determine the form of the inputs.
     """
     attention = attention_of(graph)
     found = [
@@ -205,7 +206,7 @@ def _same(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str,
 
 @dataclass
 class Folder:
-    """The graphs of a model, and the place of transformers' model."""
+    """The graphs of a model, and where transformers' model is."""
 
     models: dict[str, Path]
     source: Path
@@ -216,19 +217,19 @@ class Folder:
     exported: str | None = None
     variant: str | None = None
     computes: str | None = None
-    """The type of the graphs' weights: without a dtype the reference is converted to it."""
+    """The type of the graphs' weights, to which the reference is converted if `dtype` is None."""
 
     @cached_property
     def model(self) -> Any:
-        """Transformers' model, with its weights.
+        """The transformers model with its weights.
 
         Raises:
-            ExportError: transformers cannot load it.
+            ExportError: transformers cannot load the model.
         """
         return loaded(self.source, self.task, self.dtype or self.computes, self.variant)
 
     def passes(self) -> list[Pass]:
-        """Return the runs of several graphs that make a text, one after the other.
+        """Return the runs of several graphs that generate a text, in order.
 
         Raises:
             ExportError: transformers' model does not run.
@@ -237,7 +238,7 @@ class Folder:
         return passes(self.model, given, self.models, self.dynamic)
 
     def notes_on_weights(self) -> list[str]:
-        """Compare quantized weights with their library's own model, and return notes on it."""
+        """Compare quantized weights with the quantization library's own model; return notes."""
         given = examples_of(self.model, self._chosen(), self.dynamic)
         return note_on_own_model(self.source, self.model, given)
 
@@ -248,8 +249,8 @@ class Folder:
         """Load transformers' model, and return the reference of each graph.
 
         Raises:
-            ExportError: transformers cannot load it, or it does not run.
-            InvalidArgumentError: it has no part of a graph's name.
+            ExportError: transformers cannot load or run the model.
+            InvalidArgumentError: the model has no part with the name of a graph.
         """
         model, inputs = self.model, self._chosen()
         graphs: Graphs = "two" if {*PROMPTS, *STEPS} & {*map(base_name, self.models)} else "one"
@@ -260,7 +261,7 @@ class Folder:
             part = self._part_of(base_name(name), graph, parts["example"])
             if part is None:
                 raise InvalidArgumentError(
-                    f"{path}: {type(model).__name__} has no part of this name; it has "
+                    f"{path}: {type(model).__name__} has no part with this name; its parts are "
                     f"{', '.join(parts['example'])}"
                 )
             given = {title: each[part].given for title, each in parts.items()}
@@ -275,7 +276,7 @@ class Folder:
 
     @staticmethod
     def _part_of(name: str, graph: Any, parts: Mapping[str, Part]) -> str | None:
-        """Return the part that a graph represents, by its name or its inputs; or None."""
+        """Return the name of the part that a graph represents, by its name or inputs; or None."""
         if name in parts or len(parts) == 1:
             return name if name in parts else next(iter(parts))
         taken = {each.name for each in graph.input}

@@ -1,7 +1,7 @@
-"""An encoder that also computes the keys and values that a decoder keeps of it.
+"""Makes an encoder graph that also computes keys and values for the decoder's cache.
 
-ONNX Runtime GenAI runs a Whisper with two graphs: this encoder, and the decoder for the steps,
-which reads a prompt behind an empty cache.
+ONNX Runtime GenAI runs a Whisper with two graphs: this encoder, and the decoder graph for the
+steps, which also reads the prompt if its cache is empty.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _PREFIX = "cross/"
 
 
 def crossed(encoder: Graph, prompt: Graph) -> Graph:
-    """Return an encoder with the part of a decoder that depends only on the encoder.
+    """Return an encoder graph extended by the part of a decoder that only depends on the encoder.
 
     Args:
         encoder: the graph of the encoder, which is not changed.
-        prompt: the decoder's graph for a prompt, whose outputs `present.N.encoder.key` and `.value`
-            the encoder is to have.
+        prompt: the decoder's graph for a prompt. Its outputs `present.N.encoder.key` and `.value`
+            move to the encoder.
 
     Raises:
-        ExportError: they depend on the prompt.
+        ExportError: these outputs depend on the prompt.
     """
     import onnx_ir as ir
 
@@ -47,7 +47,7 @@ def crossed(encoder: Graph, prompt: Graph) -> Graph:
         if value.name != ENCODED and not all(_is_of_rows(node) for node, _ in users):
             raise ExportError(
                 "the keys and values that the decoder caches from the encoder's output depend on "
-                f"{value.name}, so that no encoder can give them, as genai expects"
+                f"{value.name}, so the encoder cannot return them, as genai expects"
             )
         for node, place in users:
             node.replace_input_with(place, result)
@@ -89,7 +89,7 @@ def crossed(encoder: Graph, prompt: Graph) -> Graph:
 
 
 def _nodes_behind(values: Iterable[onnx_ir.Value], nodes: list[onnx_ir.Node]) -> list[onnx_ir.Node]:
-    """Return the nodes that compute values, in their order."""
+    """Return the nodes on which values depend, in the order of the graph."""
     wanted, open_values = set(), list(values)
     while open_values:
         node = open_values.pop().producer()
@@ -102,7 +102,7 @@ def _nodes_behind(values: Iterable[onnx_ir.Value], nodes: list[onnx_ir.Node]) ->
 
 
 def _is_of_rows(node: onnx_ir.Node) -> bool:
-    """Return whether a node only reads the batch size, which the encoder has too."""
+    """Return whether a node only reads the batch size, which the encoder also has."""
     start, end = (node.attributes.get(name) for name in ("start", "end"))
     if node.op_type != "Shape" or end is None:
         return False
@@ -110,7 +110,7 @@ def _is_of_rows(node: onnx_ir.Node) -> bool:
 
 
 def reference_of(model: Any) -> torch.nn.Module:
-    """Return the encoder of transformers' model with the keys and values that the decoder keeps."""
+    """Return transformers' encoder with additional outputs: the decoder's keys and values."""
     import torch
     import transformers
 

@@ -1,8 +1,8 @@
-"""The single graph of a decoder, which reads a prompt and then continues it.
+"""Makes a single graph for a decoder, which reads a prompt and then continues it.
 
-transformers.exporters make two: one without a cache for the prompt, and one that takes a cache. But
-the second one reads a prompt just as well if its cache is empty, and runtimes that generate text
-want one graph.
+transformers.exporters make two graphs: one without a cache for the prompt, and one with a cache.
+But the graph with a cache can also read a prompt if the cache is empty, and runtimes that generate
+text expect a single graph.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ._loading import told
 Graphs = Literal["one", "two"]
 """The number of graphs for a decoder."""
 _GROWING = ("DynamicLayer", "DynamicSlidingWindowLayer")
-"""Layers of caches that get longer with each token."""
+"""The classes of cache layers that grow with each token."""
 
 
 def cache_for(model: Any) -> dict[str, Any]:
-    """Return generate()'s argument for a cache in which every layer keeps the whole text.
+    """Return the argument of generate() for a cache in which every layer keeps the whole text.
 
-    transformers truncates the cache of a layer with a sliding window, so that its length would
-    differ in a trace; the mask applies the window anyway. For other caches, nothing is returned.
+    transformers truncates the cache of a layer with a sliding window, so its length would differ in
+    a trace; the mask applies the window anyway. For other caches, the result is empty.
     """
     taken = inspect.signature(model.forward).parameters
     name = "cache" if "cache" in taken else "past_key_values"
@@ -45,14 +45,14 @@ def cache_for(model: Any) -> dict[str, Any]:
 
 
 def prompt_of(prefill: Mapping[str, Any], decode: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the inputs of a prompt for the graph with a cache: the cache is empty.
+    """Return the inputs of a prompt for the graph with a cache, including an empty cache.
 
     Args:
         prefill: the inputs of the prompt, without a cache.
         decode: the inputs of the steps after it.
 
     Returns:
-        None: the graph that takes a cache needs what a prompt does not have.
+        The inputs; None if the graph with a cache needs inputs that a prompt does not have.
     """
     found: dict[str, Any] = {}
     for name, value in decode.items():
@@ -82,9 +82,9 @@ def _emptied(cache: Any) -> Any:
 
 
 def unfit_for_prompts(sizes: Sizes, module: Any, prompt: Mapping[str, Any]) -> list[Guard]:
-    """Return the assumptions of the trace with a cache that an empty one violates.
+    """Return the assumptions of a trace with a cache that an empty cache violates.
 
-    That a layer of the cache has no tokens is not an assumption: its keys state the same.
+    Assumptions in the code of the cache are not included: the shapes of its keys state the same.
     """
     own = f"{cache_utils.__file__}:"
     broken = sizes.broken(((), prepared(module, prompt)))
@@ -92,7 +92,7 @@ def unfit_for_prompts(sizes: Sizes, module: Any, prompt: Mapping[str, Any]) -> l
 
 
 def prepared(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the inputs of a trace, some of which are computed from the model's."""
+    """Return the inputs of a trace, some of which are computed from those of the model."""
     from transformers.exporters.utils import prepare_for_export
 
     with told("transformers cannot prepare its inputs"):

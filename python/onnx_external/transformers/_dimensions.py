@@ -1,6 +1,6 @@
-"""Dimensions that a trace calls dynamic although its assumptions fix them to the example's.
+"""Fixes dimensions that a trace calls dynamic although its assumptions fix them.
 
-torch.export records its assumptions on dimensions ("a quarter of the height is 8"), and its own
+torch.export records its assumptions about dimensions ("a quarter of the height is 8"), and its own
 programs check them. An ONNX graph does not: it would accept any size, and fail later.
 """
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Input:
-    """An input of the program, as its guards see it."""
+    """An input of a program, as seen by guards."""
 
     name: str
     dims: tuple[Any, ...]
-    """Numbers and expressions of torch's symbols."""
+    """For each dimension, a number or an expression in torch's symbols."""
     sizes: dict[Any, int]
-    """The values of the symbols, in the example."""
+    """The values of the symbols in the example."""
 
     def sized(self, sizes: Mapping[Any, int]) -> dict[str, Any]:
         """Return the names that guards use, for the given values of the symbols."""
@@ -49,7 +49,7 @@ def _inputs(exported: torch.export.ExportedProgram) -> Iterator[_Input]:
 
 
 def _holds(guard: str, given: _Input, sizes: Mapping[Any, int]) -> bool:
-    """Return whether a guard, as written by torch, is true; True if it is not understood."""
+    """Return whether a guard, as written by torch, is true, or cannot be evaluated."""
     try:
         return bool(eval(guard, {"__builtins__": {}, "max": max, "min": min}, given.sized(sizes)))
     except Exception:  # whatever a later torch writes is not a reason to reject a graph
@@ -57,7 +57,7 @@ def _holds(guard: str, given: _Input, sizes: Mapping[Any, int]) -> bool:
 
 
 def _bound(exported: torch.export.ExportedProgram) -> dict[str, int]:
-    """Return the dimensions whose guards allow no multiple of the example's size."""
+    """Return the dimensions whose guards hold for no multiple of the example's size."""
     bound: dict[str, int] = {}
     guards = [str(guard) for guard in getattr(exported, "_guards_code", None) or ()]
     for given in _inputs(exported):
@@ -71,9 +71,9 @@ def _bound(exported: torch.export.ExportedProgram) -> dict[str, int]:
 
 
 def fix_bound_dimensions(model: onnx_ir.Model, exported: torch.export.ExportedProgram) -> None:
-    """Fix dimensions to the example's size where any other size would break the graph.
+    """Fix dimensions to the example's size if any other size would break the graph.
 
-    They occur in the inputs, and in values computed from them.
+    Such dimensions occur in inputs, and in values that are computed from inputs.
     """
     bound = {symbol: str(size) for symbol, size in _bound(exported).items()}
     if bound:
@@ -85,7 +85,7 @@ def fix_bound_dimensions(model: onnx_ir.Model, exported: torch.export.ExportedPr
 
 
 def _evaluated(text: str) -> str:
-    """Return the number that an expression of torch is equal to, or else the text."""
+    """Return the value of an expression without symbols, or the unchanged text."""
     if SYMBOL.search(text):
         return text
     try:

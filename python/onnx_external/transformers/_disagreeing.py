@@ -1,4 +1,4 @@
-"""Weights that do not fit the config beside them, because of their sizes or quantization."""
+"""Reports weights that do not fit the config of their folder, in sizes or in quantization."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._base.errors import Item, MismatchError
 _SHOWN = 3
 
 Mismatch = tuple[str, Iterable[int], Iterable[int]]
-"""A tensor of the model, its shape in the checkpoint, and its shape in the model."""
+"""The name of a tensor, its shape in the checkpoint, and its shape in the model."""
 
 
 def of_other_sizes(folder: Path, model: Any, found: Iterable[Mismatch]) -> MismatchError:
@@ -36,10 +36,10 @@ def of_other_sizes(folder: Path, model: Any, found: Iterable[Mismatch]) -> Misma
     ]
     cause = "; ".join(text for text, _ in numbers.most_common(2))
     error = MismatchError(
-        f"{folder}/config.json: {type(model).__name__} would have {len(all_found)} tensors of "
-        f"other sizes than the weights have: {', '.join(told[:_SHOWN])}"
+        f"{folder}/config.json: {len(all_found)} tensors of {type(model).__name__} would have "
+        f"other sizes than in the weights: {', '.join(told[:_SHOWN])}"
         + (f"; perhaps {cause}" if cause else "")
-        + "; config.json and the weights must be of the same model"
+        + "; config.json and the weights must belong to the same model"
     )
     error.kind = "other-size"
     error.lists["other-size"] = [
@@ -49,13 +49,13 @@ def of_other_sizes(folder: Path, model: Any, found: Iterable[Mismatch]) -> Misma
 
 
 def _config(folder: Path, model: Any) -> Mapping[str, Any]:
-    """Return the settings of config.json, with the model's defaults for the others."""
+    """Return the settings in config.json, with the model's defaults for all others."""
     stated: Mapping[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return {**model.config.to_dict(), **stated}
 
 
 def _numbers(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, int]]:
-    """Yield the settings that are sizes, those of parts by their path."""
+    """Yield the settings that are integers, with the paths of those in nested configs."""
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from _numbers(value, f"{path}{name}.")
@@ -64,20 +64,20 @@ def _numbers(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, i
 
 
 def quantized_text(folder: Path, found: tuple[str, str] | None, unused: Iterable[str]) -> str:
-    """Say that weights are quantized, if keys that the model does not take show that."""
+    """Return a sentence that the weights are quantized, if keys show this; otherwise ""."""
     if found is None or found[1] not in set(unused):
         return ""
     method, key = found
     beside = [name for name in QUANTIZATION_FILES if (folder / name).is_file()]
     seen = f"the checkpoint has {key!r}" + "".join(f", the folder {name}" for name in beside)
     return (
-        f"the weights are quantized by {method} ({seen}); export the checkpoint that they were "
-        "made from"
+        f"the weights are quantized by {method} ({seen}); export the checkpoint from which they "
+        "were made"
     )
 
 
 def quantized_fact(folder: Path) -> str:
-    """Return the method, by the folder's config, that quantized its weights, or ""."""
+    """Return the sentence on the quantization that a folder's config states; "" if none."""
     return next((text for kind, text in _core.folder_facts(folder) if kind == "quantized"), "")
 
 
@@ -87,4 +87,4 @@ QUANTIZATION_FILES = (
     "hf_quant_config.json",
     "quanto_qmap.json",
 )
-"""Files in which libraries describe their quantization, if not in config.json."""
+"""Files in which libraries describe their quantization if they do not use config.json."""

@@ -1,7 +1,8 @@
-"""Example inputs of a model, made from its config.
+"""Makes example inputs of a model from its config.
 
-They fit the config, and they are well conditioned: sound, spectra and images are noise with a few
-waves, since in a ramp neighbours are so alike that a normalization multiplies rounding.
+The examples fit the config and are well conditioned: sound, spectra and images are noise with a few
+waves. In a plain ramp, neighbouring values would be so similar that a normalization would amplify
+rounding errors.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from .._base.errors import InvalidArgumentError
 _ROWS = 2
 _LENGTH = 8
 _CHOICES = 3
-"""The number of texts in a row among which a model chooses."""
+"""The number of texts per batch entry among which a model chooses."""
 _MOST = 1 << 27
-"""Elements of an example."""
+"""The maximum number of elements in an example."""
 _SAMPLES = 16_000
-"""The samples of a sound: a second of it."""
+"""The number of samples in a sound, which lasts one second."""
 _FRAMES = 128
-"""The frames of a spectrum whose length is not in the config."""
+"""The number of frames in a spectrum if the config does not state it."""
 _PARTS = ("text_config", "vision_config", "audio_config", "encoder", "encoder_config")
 
 
 def first_setting(config: Any, *names: str) -> Any:
-    """Return the first of the settings that the config, or one of its parts, has."""
+    """Return the first of the settings that the config, or a config nested in it, has."""
     parts = (config, *(getattr(config, part, None) for part in _PARTS))
     values = (_setting(part, name) for name in names for part in parts)
     return next((value for value in values if value is not None), None)
@@ -44,35 +45,35 @@ def _setting(part: Any, name: str) -> Any:
 
 
 def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape if an example may have it."""
+    """Return the shape; raise an error if an example cannot have it."""
     if not all(isinstance(size, int) and size > 0 for size in shape) or _MOST < math.prod(shape):
         raise InvalidArgumentError(
-            f"by its config, an example has the shape {list(shape)}; correct the config's numbers, "
-            "or give inputs={name: tensor}"
+            f"by the config, an example has the shape {list(shape)}; correct the numbers in the "
+            "config, or give inputs={name: tensor}"
         )
     return shape
 
 
 def _ramp(first: float, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return different values that rise from the first to 1."""
+    """Return different values that rise linearly from `first` to 1."""
     return torch.linspace(first, 1, math.prod(_checked(shape))).reshape(shape)
 
 
 def _noise(shape: tuple[int, ...]) -> torch.Tensor:
-    """Return standard normal values, the same ones each time."""
+    """Return standard normal values, the same in each call."""
     made = torch.Generator().manual_seed(0)
     return torch.randn(_checked(shape), generator=made)
 
 
 def _waves(shape: tuple[int, ...]) -> torch.Tensor:
-    """Return sound: two sines along the last dimension, and noise."""
+    """Return a sound: two sine waves along the last dimension, plus noise."""
     time = torch.arange(_checked(shape)[-1])
     return 0.5 * torch.sin(0.08 * time) + 0.3 * torch.sin(0.9 * time) + 0.2 * _noise(shape)
 
 
 @dataclass
 class Examples:
-    """Makes a model's inputs one after the other, since some have the sizes of others."""
+    """Makes a model's inputs in order, because the sizes of some inputs depend on others."""
 
     model: Any
     made: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -88,7 +89,7 @@ class Examples:
         return inspect.signature(self.model.forward).parameters
 
     def add(self, name: str) -> bool:
-        """Make an input, and return whether an example of it exists."""
+        """Make an example of an input; return False if this is not possible."""
         maker = MAKERS.get(name)
         value = None if maker is None else maker(self)
         if value is not None:
@@ -96,7 +97,7 @@ class Examples:
         return value is not None
 
     def text(self) -> tuple[int, int]:
-        """Return the batch size and the length of the text."""
+        """Return the batch size and the sequence length of the text."""
         rows, length = self.made["input_ids"].shape if "input_ids" in self.made else (_ROWS, 0)
         return int(rows), int(length) or _LENGTH
 
@@ -106,20 +107,20 @@ class Examples:
 
 
 def vocabulary_of(config: Any) -> int:
-    """Return the number of tokens in the text vocabulary; the text config has priority."""
+    """Return the size of the text vocabulary; the text config takes precedence."""
     parts = (getattr(config, "text_config", None), config)
     return int(next(filter(None, (first_setting(each, "vocab_size") for each in parts)), 32))
 
 
 def words_of(config: Any, rows: int, length: int) -> torch.Tensor:
-    """Return ids that are not special tokens, if there are enough others."""
+    """Return token ids that are not special tokens, if the vocabulary has enough others."""
     count = vocabulary_of(config)
     ids = torch.arange(rows * length).reshape(rows, length) * 7 + 11
     return ids % max(count - 8, 1) + min(4, count - 1)
 
 
 def _text(examples: Examples) -> torch.Tensor:
-    """Return token ids; heads of encoder-decoders classify the token that ends each text."""
+    """Return token ids; classification heads of encoder-decoders need an end-of-text token."""
     rows = _ROWS * (_CHOICES if chooses(examples.model) else 1)
     ids, end = words_of(examples.config, rows, _LENGTH), examples.setting("eos_token_id")
     if has_head_behind_decoder(examples.model) and isinstance(end, int):
@@ -128,7 +129,7 @@ def _text(examples: Examples) -> torch.Tensor:
 
 
 def _decoder_text(examples: Examples) -> torch.Tensor:
-    """Return token ids: as many as the encoder's if a head compares the two, else fewer."""
+    """Return token ids: as many as the encoder's if a head compares both texts, otherwise fewer."""
     fewer = 0 if has_head_behind_decoder(examples.model) else 3
     return words_of(examples.config, _ROWS, examples.text()[1] - fewer)
 
@@ -150,7 +151,7 @@ def in_choices(made: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def has_head_behind_decoder(model: Any) -> bool:
     """Return whether a model has a classification head after its decoder.
 
-    forward() then passes the decoder the encoder's text, shifted by one token.
+    In this case, forward() passes the encoder's text, shifted by one token, to the decoder.
     """
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES as bare
 
@@ -159,9 +160,9 @@ def has_head_behind_decoder(model: Any) -> bool:
 
 
 def _attention_mask(examples: Examples) -> torch.Tensor | None:
-    """Return a mask with a zero; a mask of ones would be left out of the graph.
+    """Return a mask with a zero, because a mask of ones would be left out of the graph.
 
-    The second row of a text is padded on the left, that of a sound on the right.
+    The second text is padded on the left, the second sound on the right.
     """
     for name in ("input_values", "input_features"):
         if name in examples.made and "input_ids" not in examples.made:
@@ -181,9 +182,9 @@ def _sound_mask(examples: Examples, name: str) -> torch.Tensor:
 
 
 def _segments(examples: Examples) -> torch.Tensor:
-    """Return segment ids.
+    """Return token type ids.
 
-    The second half of each text is a second one, if the model has several.
+    If the model has several types, the second half of each text gets the second type.
     """
     rows, length = examples.text()
     sizes = examples.setting("type_vocab_sizes")  # of tables: one id for each of them
@@ -198,7 +199,7 @@ def _segments(examples: Examples) -> torch.Tensor:
 
 
 def _boxes(examples: Examples) -> torch.Tensor:
-    """Return left, top, right and bottom of each token, on a page of 1,000 by 1,000."""
+    """Return left, top, right and bottom of each token on a page of 1,000 by 1,000."""
     rows, length = examples.text()
     page = min(int(examples.setting("max_2d_position_embeddings") or 1001) - 1, 1000)
     place = torch.arange(rows * length).reshape(rows, length)
@@ -243,7 +244,7 @@ def _pixel_mask(examples: Examples) -> torch.Tensor | None:
 
 
 def _order(examples: Examples) -> torch.Tensor | None:
-    """Return a number for each patch, by whose order patches are masked."""
+    """Return a number for each patch; the order of these numbers determines the masked patches."""
     image, size = examples.made.get("pixel_values"), examples.setting("patch_size") or 16
     if image is None:
         return None
@@ -252,7 +253,7 @@ def _order(examples: Examples) -> torch.Tensor | None:
 
 
 def _spectrum(examples: Examples) -> torch.Tensor:
-    """Return frames of a sound, in the model's order of frames and bins."""
+    """Return frames of a sound, with frames and bins in the order that the model expects."""
     bins, width = examples.setting("num_mel_bins"), _width_of_frames(examples)
     if width is not None:
         return _noise((_ROWS, _FRAMES, width))
@@ -263,7 +264,7 @@ def _spectrum(examples: Examples) -> torch.Tensor:
 
 
 def _width_of_frames(examples: Examples) -> int | None:
-    """Return the size of a frame, by config or first layer, if frames come before bins."""
+    """Return the size of a frame, from config or first layer; None if bins come before frames."""
     width = examples.setting("feature_projection_input_dim")
     if width:
         return int(width)
@@ -275,7 +276,7 @@ def _width_of_frames(examples: Examples) -> int | None:
 
 
 def _first_layer(model: Any) -> Any:
-    """Return the first module of the model, or of its encoder, with weights of its own."""
+    """Return the first module of the model, or of its encoder, that has weights of its own."""
     start = model.get_encoder() if model.config.is_encoder_decoder else model
     found = (each for each in start.modules() if getattr(each, "weight", None) is not None)
     return next(found, None)
@@ -298,7 +299,7 @@ def _is_codec(config: Any) -> bool:
 
 
 def _series(examples: Examples) -> torch.Tensor:
-    """Return past values of time series: a few waves in each channel."""
+    """Return past values of a time series: a few waves in each channel."""
     length, channels = (examples.setting(name) for name in ("context_length", "num_input_channels"))
     made = _waves((_ROWS, int(channels or 1), int(length or _FRAMES)))
     return made.transpose(1, 2).contiguous() if channels else made[:, 0]
@@ -322,7 +323,7 @@ def _embeddings(examples: Examples) -> torch.Tensor | None:
 
 
 def _choice_of(setting: str) -> Maker:
-    """Return a maker of ids 0 and 1, which are made if the setting counts more than one."""
+    """Return a maker of ids that are 0 and 1 if the setting is greater than 1, otherwise only 0."""
 
     def make(examples: Examples) -> torch.Tensor:
         count = examples.setting(setting)
@@ -353,4 +354,4 @@ MAKERS: dict[str, Maker] = {
     "noise": _order,
     "decoder_input_ids": _decoder_text,
 }
-"""The maker of each input, in an order in which sizes of later inputs depend on earlier ones."""
+"""The maker of each input, ordered such that sizes only depend on inputs made earlier."""

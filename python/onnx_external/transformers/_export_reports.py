@@ -1,4 +1,4 @@
-"""Reports of a folder's export, done or planned."""
+"""Reports on the export of a folder."""
 
 from __future__ import annotations
 
@@ -14,62 +14,62 @@ from ._naming import listed
 
 @dataclass
 class ModelReport(Stepwise):
-    """The report of a folder's export, done or planned."""
+    """The report on the export of a folder, carried out or planned."""
 
     path: str
-    """The folder that was written into."""
+    """The folder into which the model was written."""
     model_class: str
-    """The class of transformers."""
+    """The transformers class of the model."""
     dry_run: bool
-    """True: nothing was written."""
+    """True if nothing was written."""
     graphs: dict[str, SavedModel]
     """The graphs by name: "model", or "prefill" and "decode", or "encoder_model", "decoder_model"
     and "decoder_with_past_model"."""
     save: SaveReport
-    """The report of the save of all graphs, which share their data files."""
+    """The report on the save of all graphs, which share their data files."""
     sources: dict[str, dict[str, Source]]
     """The origin of each initializer's values, by graph."""
     unused_keys: list[str]
-    """Keys that no graph has: those that transformers does not load into this class, and those that
-    it loads and the graphs do not use, which a note names."""
+    """Keys that no graph uses: those that transformers does not load into this class, and those
+    that it loads, which a note lists."""
     copied: list[str]
-    """Files of tokenizer and configuration that are beside the model now."""
+    """The tokenizer and configuration files that were copied next to the model."""
     steps: list[Step]
-    """The steps, with their time and memory."""
+    """The steps of the export, with their time and memory."""
     versions: dict[str, str]
     """The versions of the packages involved."""
     patches: list[str]
-    """The replacements by transformers.exporters during the traces."""
+    """The functions that transformers.exporters replaces during traces."""
     left: dict[str, dict[str, int]]
     """`ExportReport.left`, by graph."""
     fixed: dict[str, list[str]]
     """The fixed dimensions of the inputs, such as "input_ids[1] = 8", by graph."""
     inputs: dict[str, dict[str, str]]
-    """The type and the dimensions of inputs ("int64[batch_size, sequence_length]"), by graph and
-    name."""
+    """The types and dimensions of inputs, such as "int64[batch_size, sequence_length]", by graph
+    and name."""
     outputs: dict[str, dict[str, str]]
-    """The type and the dimensions of outputs, by graph and name."""
+    """The types and dimensions of outputs, by graph and name."""
     notes: list[str] = field(default_factory=list)
     """Remarks on parts of the folder that are not in the graphs, such as the pooling of
     sentence-transformers, and why graphs were not checked."""
     checked: dict[str, int] = field(default_factory=dict)
     """The number of input sets on which each graph agreed with transformers' model."""
     chain: list[str] = field(default_factory=list)
-    """The graphs that were run one after the other on each other's outputs, and agreed with
+    """The graphs that were run in order, each on the outputs of those before it, and agreed with
     transformers' model: "encoder_model.onnx", "decoder_model.onnx", ..."""
     rewriting: dict[str, Rewriting] = field(default_factory=dict)
-    """`ExportReport.rewriting`, by graph that was rewritten."""
+    """`ExportReport.rewriting` of the graphs that were rewritten, by name."""
     repeated: list[str] = field(default_factory=list)
-    """The graphs that were made by repeating the layers of a shallow model's."""
+    """The graphs that were made by repeating the layers of a model with fewer layers."""
     variants: dict[str, list[str]] = field(default_factory=dict)
-    """With `variants`: the graphs of each, by the names of transformers.js: "fp32", "q8", ..."""
+    """With `variants`: the graphs of each variant, by its name in transformers.js, such as "q8"."""
     quality: dict[str, str] = field(default_factory=dict)
-    """The loss of each graph of `variants` with codes, relative to the graph in floats."""
+    """The loss of each quantized graph of `variants`, relative to the graph in floats."""
     omitted_inputs: list[str] = field(default_factory=list)
-    """Tensors that forward() takes and no graph does, such as `position_ids` and `labels`."""
+    """Tensors that forward() takes but no graph does, such as `position_ids` and `labels`."""
 
     def __str__(self) -> str:
-        """Return graphs, inputs, outputs and notes on one screen; `repr()` returns everything."""
+        """Return graphs, inputs, outputs and notes, shortened to one screen."""
         told = [f"{self.model_class}: {self.save}"]
         for name in self.graphs:
             told.append(f"{name}: compared on {self.checked.get(name, 0)} input sets")
@@ -83,7 +83,7 @@ class ModelReport(Stepwise):
         return screen([*told, *(f"note: {each}" for each in self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts and lists."""
+        """Return the report as plain dicts and lists."""
         sources = {
             graph: {name: asdict(source) for name, source in found.items()}
             for graph, found in self.sources.items()

@@ -1,4 +1,4 @@
-"""The exporter of transformers, extended to retry traces and to keep the program."""
+"""Extends the exporter of transformers, so that traces can be retried and programs are kept."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from ..torch._tracing import lines_of_guards
 from ._loading import told
 
 Run = Callable[[Callable[[], Any]], Any]
-"""A function that calls its argument, a trace, once or again."""
+"""A function that calls its argument, which traces, once or several times."""
 
 
 def exporter(run: Run, translations: Mapping[Any, Callable[..., Any]] | None = None) -> Any:
-    """Return an exporter of transformers that keeps `exported` and `sizes` of its last run.
+    """Return a transformers exporter that keeps `exported` and `sizes` of its last run.
 
-    Its `decomposed` is the program whose nodes became those of the graph. Its `names` are lists to
-    which each run of a model adds: the names of its inputs, of its outputs, and its result.
+    Its `decomposed` is the program whose nodes became the nodes of the graph. Its `names` are lists
+    to which each run of a model adds the names of inputs, the names of outputs, and the result.
 
     Args:
-        run: calls the trace, which torch.export does, without the conversion that follows.
-        translations: translations of operators for torch.onnx.export, beside those of transformers.
+        run: a function that calls the trace by torch.export, without the conversion that follows.
+        translations: translations of operators for torch.onnx.export, in addition to those of
+            transformers.
 
     Raises:
-        ExportError: the installed transformers has none.
+        ExportError: the installed transformers has no such exporter.
     """
     try:
         with quiet():
@@ -45,8 +46,8 @@ def exporter(run: Run, translations: Mapping[Any, Callable[..., Any]] | None = N
                 return _keeping(OnnxExporter, run, translations or {})
     except ImportError as error:
         raise ExportError(
-            f"transformers {transformers.__version__} cannot export to ONNX: {error}; newer ones "
-            "have transformers.exporters. oe.torch.export takes any module"
+            f"transformers {transformers.__version__} cannot export to ONNX: {error}; newer "
+            "versions have transformers.exporters. oe.torch.export takes any module"
         ) from error
 
 
@@ -122,7 +123,7 @@ def _lists_of_names(module: Any, lists: list[list[Any]]) -> Iterator[None]:
 
 
 def patches_of_transformers() -> list[str]:
-    """Return what transformers replaces while a model is traced and converted."""
+    """Return the names of what transformers replaces while a model is traced and converted."""
     from transformers.exporters.utils import _PATCHES
 
     return sorted(
@@ -132,9 +133,9 @@ def patches_of_transformers() -> list[str]:
 
 @contextlib.contextmanager
 def silently(what: str, way_out: str) -> Iterator[None]:
-    """Enter told(), naming the line of the model's code in errors.
+    """Enter told(), and name the line of the model's code in errors.
 
-    Torch and the exporter, whose logger does not belong to transformers, are silent as well.
+    This also silences torch and the exporter, whose logger does not belong to transformers.
     """
     from transformers.exporters import exporter_dynamo
 

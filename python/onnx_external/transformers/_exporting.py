@@ -1,4 +1,4 @@
-"""Implementation of oe.transformers.export."""
+"""Implements oe.transformers.export."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ class FolderKeywords(Writing, TraceKeywords, total=False):
     """The keywords of `oe.transformers.export`.
 
     Args:
-        opset_version: the version of ONNX's operators in the graphs, 18 to 25. None: 23 for
-            graphs with RMSNormalization or RotaryEmbedding, which older versions lack and ONNX
-            Runtime runs since 1.23; the exporter's own for others.
+        opset_version: the ONNX opset version of the graphs, 18 to 25. None: 23 for graphs with
+            RMSNormalization or RotaryEmbedding, which older versions lack and ONNX Runtime supports
+            since 1.23; for other graphs, the exporter's own version.
         graphs: "one": a decoder becomes one graph, which reads a prompt if its cache is empty;
-            "two": prefill for the prompt, and decode for the steps after it. None: one, unless its
-            code treats an empty cache differently.
-        attention: the form of a decoder's attention to its cache. "fused": ONNX Runtime's
-            GroupQueryAttention with the mask of the model, which is exact for any padding;
-            "lengths": the same with the lengths of the texts, which is faster on CUDA, and returns
-            NaN for texts that are padded on the left; "standard": ONNX's Attention, of opset 23;
-            "traced": the operators of the model's code, as for all attention that no operator is
-            known to equal.
+            "two": a graph `prefill` for the prompt, and a graph `decode` for the steps after it.
+            None: one graph, unless the model's code treats an empty cache differently.
+        attention: the operator for a decoder's attention to its cache. "fused": ONNX Runtime's
+            GroupQueryAttention with the model's mask, which is exact for any padding; "lengths":
+            the same operator with sequence lengths instead of a mask, which is faster on CUDA, but
+            returns NaN for texts that are padded on the left; "standard": ONNX's Attention from
+            opset 23; "traced": the operators in the model's code, which are also used wherever no
+            single operator is known to be equivalent.
     """
 
     opset_version: int | None
@@ -89,56 +89,58 @@ def export(
     variants: str | abc.Sequence[str] = (),
     **how: Unpack[FolderKeywords],
 ) -> ModelReport:
-    """Export the model of a folder, without loading its weights into memory.
+    """Export the model in a folder without loading its weights into memory.
 
     ```python
     oe.transformers.export("llama/", "out")
     ```
 
     Args:
-        folder: config.json and weights, as save_pretrained() writes them; a GGUF file; or an
-            adapter of peft (LoRA), which is merged into its base.
-        path: the folder to write into, or the model's file if it is one graph.
-        task: e.g. "text-generation", or a class of transformers; by default the class that the
-            config names.
-        dtype: torch's name of the float type to compute in, to which weights are converted while
-            they are written. None: the checkpoint's; for bfloat16, which ONNX Runtime lacks on a
-            CPU, float32, and the weights are not converted.
-        dynamic: dimensions that the model allows to vary do. False: all are the examples'.
-        inputs: the inputs of the graph, those of generate() if the model has it, else of forward():
-            names, for which examples are made, or a dict of examples. None: the results of the
-            folder's tokenizer or processor, and inputs with a default in forward().
+        folder: a folder with config.json and weights, as save_pretrained() writes them; a GGUF
+            file; or a peft adapter (LoRA), which is merged into its base model.
+        path: the output folder, or the model's file if the model is a single graph.
+        task: a task such as "text-generation", or a transformers class; by default the class that
+            the config names.
+        dtype: torch's name of the float type in which the graphs compute; weights are converted
+            to it while they are written. None: the checkpoint's type; but for bfloat16, which ONNX
+            Runtime does not support on CPUs, float32 without converting the weights.
+        dynamic: make all dimensions dynamic that the model allows to vary. False: all sizes are
+            those of the examples.
+        inputs: the inputs of generate(), or of forward() if the model does not generate: names, for
+            which examples are made, or a dict of examples. None: the results of the folder's
+            tokenizer or processor, and inputs with a default in forward().
         variant: the variant of the weights to read: "fp16" reads model.fp16.safetensors.
         dry_run: trace, and report what an export would write.
-        base: the folder or GGUF file of an adapter's base, if adapter_config.json does not lead to
-            it.
-        clients: the programs that are to open the folder: "fastembed", "genai", "openvino",
-            "optimum", "sentence-transformers", "transformers.js" (docs/consumers.md). Their needs
-            beyond the usual names are met; it is an error if that is impossible.
-        variants: graphs side by side, instead of `dtype` and `quantize`: "fp32", "fp16"
-            (model_fp16.onnx), "int8" (model_quantized.onnx), "uint8", "q4", "q4f16". Clients use
-            the first one by default.
+        base: the folder or GGUF file of an adapter's base model, if adapter_config.json does not
+            lead to it.
+        clients: the programs that will open the folder: "fastembed", "genai", "openvino",
+            "optimum", "sentence-transformers", "transformers.js" (docs/consumers.md). If their
+            additional requirements cannot be met, it is an error.
+        variants: several versions of the graphs in one folder, instead of `dtype` and `quantize`:
+            "fp32", "fp16" (model_fp16.onnx), "int8" (model_quantized.onnx), "uint8", "q4", "q4f16".
+            Clients use the first variant by default.
         layout: as for oe.save(): "single", "per-tensor", "shards", "inline" or "link"; with "link",
-            `path` is `folder` or above.
-        quantize: the quantization of matrices, as for oe.save(), after the check of the floats. The
-            codes of a quantized checkpoint are kept by default; "float" converts them to floats.
+            `path` must be `folder` or a folder above it.
+        quantize: the quantization of matrices, as for oe.save(). It follows the check, which uses
+            floats. By default, the codes of a quantized checkpoint are kept; "float" converts them
+            to floats.
         progress: as for oe.save(); the steps before a save are reported with sizes of 0.
         mapping: as for oe.save(), without `map`, which the export makes. None:
-            `oe.Mapping(unmatched="skip")`, since other classes may have other keys.
+            `oe.Mapping(unmatched="skip")`, because a checkpoint may have keys of other classes.
         optimize: run torch's optimizer on the graphs, and use single operators for norms and rotary
-            embeddings. Names and shapes of weights do not change. By default True.
+            embeddings. Weights keep their names and shapes. By default True.
         check: run the graphs on ONNX Runtime before they are saved, on the example and on other
             sizes, and compare them with transformers' model and its weights. None: if onnxruntime
-            is installed, and the weights have no more than 512 MiB. False: never.
-        rewrite: as for oe.torch.export(); the code is run on a small model of the same class, so
-            that no weights are read. By default "auto".
+            is installed and the weights have at most 512 MiB. False: never.
+        rewrite: as for oe.torch.export(), but the code is run on a small model of the same class,
+            so that no weights are read. By default "auto".
         **how: the keywords of `FolderKeywords`.
 
     Raises:
-        RewriteError: a test or a loop has no graph; the message names its line.
+        RewriteError: a condition or loop cannot be exported; the message names its line.
         ExportError: transformers or torch cannot load or export the model, or a graph is wrong.
         MappingError: the checkpoint lacks tensors of the model.
-        Error: everything else, as oe.save() raises it. Nothing half-written stays.
+        Error: any other fault, as for oe.save(). No incomplete file is left.
     """
     layout, quantize = how["layout"], how["quantize"]
     mapping = of_class("mapping", Mapping, how["mapping"] or Mapping(unmatched="skip"))
@@ -147,7 +149,7 @@ def export(
     _core.check_save_options({"layout": layout, **quantize_options(given_scheme(quantize))})
     if mapping.map is not None:
         raise InvalidArgumentError(
-            "mapping: the export knows which key is which weight; leave map out"
+            "mapping: the export determines which key fills which weight; leave map out"
         )
     check_inputs(inputs)
     refuse_opset(how["opset_version"], STANDARD_OPSET if how["attention"] == "standard" else 0)
@@ -198,7 +200,7 @@ def _choice(
     how: FolderKeywords,
     meter: Meter,
 ) -> Choice:
-    """Return the graphs to make of a model; they are not traced yet."""
+    """Return the choice of graphs for a model; the graphs are not traced yet."""
     fusing = Fusing("traced" if plain else how["attention"])
     opset = how["opset_version"]
     tracing = Tracing(loaded, dynamic, how["optimize"], meter, opset_version=opset, fusing=fusing)

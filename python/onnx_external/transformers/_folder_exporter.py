@@ -1,4 +1,4 @@
-"""The stages of a folder's export in one float type, after its traces: plan and comparison."""
+"""Plans the graphs of a folder in one float type, and compares them after they are traced."""
 
 from __future__ import annotations
 
@@ -38,34 +38,34 @@ from ._widening import note_on_types
 
 @dataclass
 class FolderExporter:
-    """Plans and compares the graphs of a model, and traces wrong ones again."""
+    """Plans and compares the graphs of a model, and traces wrong graphs again."""
 
     given: Source
-    """The folder of the model."""
+    """The folder from which the model is exported."""
     target: Path
     task: str | None
     options: dict[str, Any]
-    """Options of oe.save."""
+    """The options of oe.save."""
     variants: list[Variant]
-    """The storage of the matrices, and the names of files; the check uses floats."""
+    """The variants to save in this float type; the check uses graphs in floats."""
     choice: Choice
     made: Path
-    """A folder for files that go beside the graphs."""
+    """A folder for new files that will be copied next to the graphs."""
     wanted: Wanted = field(default_factory=Wanted)
-    """The programs that are to open the folder."""
+    """The requirements of the programs that will open the folder."""
     checked: CheckedGraphs = field(default_factory=CheckedGraphs)
     loaded: Loaded = field(init=False)
     meter: Meter = field(init=False)
     computes: str | None = field(init=False)
-    """The type that the model has before it is traced."""
+    """The float type of the model before it is traced."""
     saves: Saving = field(init=False)
     _notes: list[str] = field(default_factory=list)
     _graphs: dict[str, Graph] = field(default_factory=dict)
     """The graphs to save."""
     _merged: Graph | None = None
-    """The decoder's graphs, merged into one."""
+    """The graph into which the decoder's graphs are merged, if any."""
     _crossed: Graph | None = None
-    """The encoder, if it gives what the decoder keeps of it."""
+    """The encoder that also returns keys and values for the decoder's cache, if any."""
 
     def __post_init__(self) -> None:
         """Inspect the model before it is traced."""
@@ -76,7 +76,7 @@ class FolderExporter:
         """Plan the graphs and, unless this is a dry run, compare them until they agree.
 
         Raises:
-            ExportError: a graph is wrong, and no other way of making it is left.
+            ExportError: a graph is wrong, and there is no other way to make it.
         """
         while True:
             planned = self._planned()
@@ -92,7 +92,7 @@ class FolderExporter:
         return planned
 
     def _planned(self) -> SaveReport:
-        """Plan the save of all graphs; nothing is written unless all can be saved."""
+        """Plan the save of all graphs, so that nothing is written unless all can be saved."""
         self.choice.refuse_gaps()
         graphs = self._packed()
         self._crossed = self._merged = None
@@ -122,7 +122,7 @@ class FolderExporter:
             return self.saves.plan(self.options)
 
     def _file_name(self) -> str:
-        """Return the name of the first variant's graph if it is the only one."""
+        """Return the file name of the first variant's graph, for the case of a single graph."""
         if self.target.suffix == ".onnx" and not self.target.is_dir():
             return self.target.name
         return f"model{self.variants[0].suffix}.onnx"
@@ -143,11 +143,11 @@ class FolderExporter:
         return Judging(self.loaded.weights, graphs, folder_of, size, self.options, *more)
 
     def _packed(self) -> dict[str, Graph]:
-        """Pack the products of the only graph of a model whose attention takes lengths.
+        """Merge the query, key and value products of a single graph with sequence lengths.
 
-        A packed matrix is not a key: other checkpoints and adapters cannot fill it by name, and it
-        has no codes of a quantized checkpoint. So packing is only used in the form for GPUs, where
-        each node counts.
+        A merged matrix does not correspond to a key: other checkpoints and adapters cannot fill it
+        by name, and it cannot keep the codes of a quantized checkpoint. So this is only done for
+        attention="lengths", the form for GPUs, where every node costs time.
         """
         graphs, tracing = dict(self.choice.graphs), self.choice.ways.tracing
         if len(graphs) > 1 or self.options["layout"] == "link" or self.loaded.quantized:
@@ -161,11 +161,11 @@ class FolderExporter:
         return [f"{name}{variant.suffix}" for name in self._graphs]
 
     def report(self, report: SaveReport, copied: list[str]) -> ModelReport:
-        """Return the report of an export, made from that of its save.
+        """Return the report on an export, made from the report on its save.
 
         Args:
-            report: its models are those of the variants of this float type.
-            copied: files beside them.
+            report: the report on the save of the variants in this float type.
+            copied: the files that were copied next to the graphs.
         """
         loaded, ways, models = self.loaded, self.choice.ways, report.models
         names = [name for variant in self.variants for name in self.named(variant)]

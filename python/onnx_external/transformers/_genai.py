@@ -1,9 +1,9 @@
-"""genai_config.json, with which ONNX Runtime GenAI runs a decoder, or a Whisper.
+"""Writes genai_config.json, with which ONNX Runtime GenAI runs a decoder or a Whisper.
 
-Tested with onnxruntime-genai 0.18: it takes one graph with `past_key_values.0.key` among its inputs
-and `present.0.key` among its outputs, and all layers must have caches of one size. A Whisper is an
-encoder that also returns the keys and values that the decoder keeps of it, and a decoder for the
-steps. audio_processor_config.json describes how to compute the encoder's input from sound.
+Tested with onnxruntime-genai 0.18. It expects one graph with `past_key_values.0.key` among its
+inputs and `present.0.key` among its outputs, and caches of one size in all layers. A Whisper
+consists of an encoder that also returns keys and values for the decoder's cache, and a decoder for
+the steps. audio_processor_config.json describes how to compute the encoder's input from sound.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 _FILE = "genai_config.json"
 _AUDIO_FILE = "audio_processor_config.json"
 _NO_TOKENIZER = (
-    "the folder has no tokenizer.json, which text needs: AutoTokenizer.from_pretrained(MODEL)"
-    ".save_pretrained(FOLDER) writes it"
+    "the folder has no tokenizer.json, which is needed for text; write it with "
+    "AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)"
 )
 _TYPE = "decoder"
-"""GenAI's type for a model whose inputs and outputs are all that it assumes."""
+"""GenAI's type for a model about which it only assumes the names of inputs and outputs."""
 _INPUTS = ("input_ids", "attention_mask", "position_ids")
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 _USUAL_LENGTH = 2048
-"""The length if a config has none: the positions of ALiBi have no end."""
+"""The context length if the config has none, because positions are unlimited, as with ALiBi."""
 _BUFFER = 2 << 30
-"""Bytes of the caches of one row, which GenAI takes at once for the longest text."""
+"""The maximum size in bytes of the caches per batch entry, which GenAI allocates at once."""
 _LEAST_LENGTH = 2048
 _PAST = "past_key_values."
 _SEARCH = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "min_length")
@@ -41,7 +41,7 @@ _TYPES = {"FLOAT", "FLOAT16", "BFLOAT16"}
 
 
 def _shapes(values: Any, prefix: str) -> dict[str, tuple[Any, ...]]:
-    """Return the shapes of caches, by their names without the prefix."""
+    """Return the shapes of caches by name, without the prefix of the names."""
     return {
         (value.name or "").removeprefix(prefix): tuple(value.shape or ())
         for value in values
@@ -50,7 +50,7 @@ def _shapes(values: Any, prefix: str) -> dict[str, tuple[Any, ...]]:
 
 
 def why_not(model: onnx_ir.Model) -> str:
-    """Return why GenAI cannot run a graph; "" if it can."""
+    """Return the reason why GenAI cannot run a graph; "" if it can."""
     graph = model.graph
     past = _shapes(graph.inputs, _PAST)
     present = _shapes(graph.outputs, "present.")
@@ -65,7 +65,7 @@ def why_not(model: onnx_ir.Model) -> str:
     if others or "input_ids" not in {value.name for value in graph.inputs}:
         return f"it takes {', '.join(map(str, others)) or 'no input_ids'}"
     if "logits" not in {value.name for value in graph.outputs}:
-        return "it gives no logits"
+        return "it returns no logits"
     sizes = {(shape[1], shape[3]) for shape in past.values() if len(shape) == 4}
     if len(sizes) != 1 or not all(isinstance(size, int) for size in next(iter(sizes))):
         return "the caches of its layers, or their keys and values, have different sizes"
@@ -75,14 +75,16 @@ def why_not(model: onnx_ir.Model) -> str:
 def write(
     graphs: Mapping[str, onnx_ir.Model], file: str, config: Any, source: Path, folder: Path
 ) -> tuple[list[Path], list[str]]:
-    """Write genai_config.json if GenAI can run the decoder; return it, or the reason why not.
+    """Write genai_config.json if GenAI can run the model.
+
+    Return the written files, and notes such as the reason why it cannot.
 
     Args:
         graphs: the graphs by name.
         file: the name of the graph if there is only one.
         config: the config of transformers' model.
         source: the model's folder.
-        folder: the target folder.
+        folder: the folder into which files are written.
     """
     if not any(_shapes(each.graph.inputs, _PAST) for each in graphs.values()):
         return [], []
@@ -105,7 +107,7 @@ def _written(path: Path, document: Any) -> Path:
 
 
 def is_whisper(config: Any, graphs: Collection[str]) -> bool:
-    """Return whether GenAI could run these graphs of a model as a Whisper."""
+    """Return whether GenAI could run the graphs of a model as a Whisper."""
     return getattr(config, "model_type", "") == "whisper" and {ENCODER, STEP} <= set(graphs)
 
 
@@ -116,7 +118,7 @@ def _gives_caches(graphs: Mapping[str, onnx_ir.Model]) -> bool:
 def _write_whisper(
     graphs: Mapping[str, onnx_ir.Model], file: str, config: Any, source: Path, folder: Path
 ) -> tuple[list[Path], list[str]]:
-    """Write the files that GenAI needs beside the graphs of a Whisper."""
+    """Write the files that GenAI needs next to the graphs of a Whisper."""
     paths = [_written(folder / _FILE, whisper_document(graphs, file, config, source))]
     features = _features(source)
     notes = [] if (source / "tokenizer.json").is_file() else [_NO_TOKENIZER]
@@ -126,7 +128,7 @@ def _write_whisper(
 
 
 def _instead_of_model(file: str, name: str) -> str:
-    """Return the file of a graph beside one such as "onnx/model_q4.onnx", with its suffix."""
+    """Return the file of another graph, given the model's: "onnx/NAME_q4.onnx"."""
     path = PurePosixPath(file)
     return str(path.with_name(path.name.replace("model", name, 1)))
 
@@ -193,7 +195,7 @@ def whisper_document(
 
 
 def _features(source: Path) -> Any:
-    """Return how GenAI computes a Whisper's input from sound, by its feature extractor."""
+    """Return how GenAI computes a Whisper's input from sound; None if this is not known."""
     found = read_leniently(source, "preprocessor_config.json")
     if not found:
         part = read_leniently(source, "processor_config.json").get("feature_extractor")
@@ -217,7 +219,7 @@ def document(model: onnx_ir.Model, file: str, config: Any, folder: Path) -> dict
 
     Args:
         model: the graph.
-        file: its name.
+        file: the file name of the graph.
         config: the config of transformers' model.
         folder: the folder with generation_config.json.
     """
@@ -258,22 +260,22 @@ def document(model: onnx_ir.Model, file: str, config: Any, folder: Path) -> dict
 
 
 def bytes_of_token(model: onnx_ir.Model) -> int:
-    """Return how many bytes the caches of a graph have for each token."""
+    """Return the size in bytes of a graph's caches for one token."""
     caches = [each for each in model.graph.inputs if (each.name or "").startswith(_PAST)]
     sizes = [(each.dtype.itemsize if each.dtype else 4, tuple(each.shape or ())) for each in caches]
     return max(1, int(sum(size * int(shape[1]) * int(shape[3]) for size, shape in sizes)))
 
 
 def _note_on_length(model: onnx_ir.Model, made: Mapping[str, Any]) -> list[str]:
-    """Return the note on a buffer that is too small for all tokens of the model."""
+    """Return a note if the cache buffer is too small for the model's maximum length."""
     most, length = made["search"]["max_length"], made["model"]["context_length"]
     if most == length:
         return []
     each = bytes_of_token(model)
     return [
-        f"{_FILE}: search.max_length is {most}, for which the caches of a row take "
-        f"{most * each / 1e9:.1f} GB; all {length} tokens of the model would take "
-        f"{length * each / 1e9:.1f} GB"
+        f"{_FILE}: search.max_length is {most}, for which the caches take "
+        f"{most * each / 1e9:.1f} GB per batch entry; the model's maximum of {length} tokens would "
+        f"take {length * each / 1e9:.1f} GB"
     ]
 
 
@@ -304,9 +306,9 @@ def _settings(folder: Path, config: Any, name: str) -> Iterator[Any]:
 
 
 def _search(folder: Path) -> dict[str, Any]:
-    """Return the settings of generate() that GenAI supports.
+    """Return those settings of generate() that GenAI supports.
 
-    By default the likeliest token is taken.
+    By default, generation is greedy.
     """
     given = read_leniently(folder, "generation_config.json")
     found = {name: given[name] for name in _SEARCH if isinstance(given.get(name), (int, float))}

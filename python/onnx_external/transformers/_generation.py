@@ -1,4 +1,4 @@
-"""Settings of generate(), which do not affect graphs, so that a trace ignores them."""
+"""Removes settings of generate(), which do not affect graphs, so that a trace ignores them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHECKED = (
     "max_new_tokens",
     "watermarking_config",
 )
-"""Settings whose values a model refuses while it is made, if its config has them."""
+"""Settings that prevent a model from being created if they are in its config."""
 
 _OTHER_WAYS = (
     "assistant_early_exit",
@@ -38,11 +38,11 @@ _OTHER_WAYS = (
     "use_mtp",
     "watermarking_config",
 )
-"""Settings with which generate() runs the model in another way, or needs more than its inputs."""
+"""Settings with which generate() runs the model in another way, or needs more than inputs."""
 
 
 def without_checked_settings(config: Any) -> list[str]:
-    """Remove settings from a config that its model would reject, and report which."""
+    """Remove settings from a config that its model would reject, and return a note on them."""
     found = [name for name in _CHECKED if name in vars(config) and not hasattr(type(config), name)]
     for name in found:
         delattr(config, name)
@@ -60,10 +60,10 @@ def token_ids(config: Any) -> Any:
 
 
 def plain_generation(model: Any, folder: Path) -> list[str]:
-    """Reduce a model's settings to token ids, and report what was left out.
+    """Reduce a model's settings of generate() to token ids, and return notes on the others.
 
-    Beams, sampling, assistants and limits would change what runs while the graphs are traced, or
-    prevent it.
+    Beam search, sampling, assistant models and limits would change what runs during a trace, or
+    prevent the trace.
     """
     file, given, notes = _settings(model, folder)
     kept: dict[str, Any] = {}
@@ -86,13 +86,16 @@ def plain_generation(model: Any, folder: Path) -> list[str]:
 
 def _left_out(names: list[str]) -> str:
     return (
-        f"{', '.join(names)} left out: the graphs do not depend on settings of generate(), and "
-        "with these it would not run, or run the model otherwise"
+        f"{', '.join(names)} ignored: the graphs do not depend on settings of generate(), and with "
+        "these settings it would fail or run the model in another way"
     )
 
 
 def _settings(model: Any, folder: Path) -> tuple[str, dict[str, Any], list[str]]:
-    """Return a file, its settings, and its errors; older models have them in config.json."""
+    """Return the file with the settings, the settings, and notes on errors in the file.
+
+    Older models have the settings in config.json.
+    """
     own = model.generation_config.to_dict()
     name = GENERATION if (folder / GENERATION).is_file() else "config.json"
     if not (folder / name).is_file():
@@ -102,7 +105,7 @@ def _settings(model: Any, folder: Path) -> tuple[str, dict[str, Any], list[str]]
         if not isinstance(found, dict):
             raise ValueError("no object")
     except (OSError, ValueError, RecursionError) as error:
-        return name, own, [f"{name}: left out, because it is not JSON ({error}); no graph needs it"]
+        return name, own, [f"{name}: ignored, because it is not JSON ({error}); no graph needs it"]
     if name != GENERATION:
         usual = vars(transformers.GenerationConfig())
         found = own | {key: value for key, value in found.items() if key in usual}
@@ -138,7 +141,7 @@ def _positive(value: Any) -> bool:
 
 
 def _is_wrong(name: str, value: Any) -> bool:
-    """Return whether transformers rejects a setting by itself."""
+    """Return whether transformers rejects a setting independently of the others."""
     if name.startswith("_") or name not in vars(transformers.GenerationConfig()):
         return False
     try:
@@ -157,7 +160,7 @@ _NUMBERS = (
 
 
 def _has_wrong_type(name: str, value: Any) -> bool:
-    """Return whether a setting is a string, a list or an object instead of a number."""
+    """Return whether a setting is a string, list or object where a number is expected."""
     if name in ("suppress_tokens", "begin_suppress_tokens", "exponential_decay_length_penalty"):
         return not isinstance(value, (list, type(None)))
     if name.endswith("schedule") or not any(part in name for part in _NUMBERS):

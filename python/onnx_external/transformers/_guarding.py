@@ -1,4 +1,4 @@
-"""Guards that keep transformers from running a folder's code, from prompts and the network."""
+"""Keeps transformers from running a folder's code, from prompting and from using the network."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .._base.swapping import exchanged
 from .._folders.config import document_of, own_code, refuse_kernels, refuse_types
 
 LOCAL = {"trust_remote_code": False, "local_files_only": True}
-"""Keywords of every from_pretrained() of transformers."""
+"""Keywords for every call of from_pretrained() in transformers."""
 
 
 class _Alone:
-    """Counts the users of the guards, which are the process's; the last one removes them."""
+    """Counts the users of the guards, which apply to the process; the last user removes them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -46,9 +46,9 @@ _ALONE = _Alone()
 
 
 def alone() -> _Alone:
-    """Keep transformers from the network, from questions on the terminal and from kernels.
+    """Keep transformers from using the network, the terminal and kernels from the Hub.
 
-    The Hub's library refuses every request meanwhile, those of other threads too.
+    Meanwhile, huggingface_hub rejects all requests, including those of other threads.
     """
     return _ALONE
 
@@ -69,27 +69,28 @@ def _guards() -> contextlib.ExitStack:
 
 
 def _no_kernel(name: str, *_: Any, **__: Any) -> Any:
-    raise FileNotFoundError(f"{name}: kernels of the Hub are not loaded here")
+    raise FileNotFoundError(f"{name}: kernels from the Hub are not loaded here")
 
 
 def not_run(error: BaseException) -> str:
-    """Report a feature that is not supported here, if it caused transformers' error."""
+    """Return a text on an unsupported feature if it caused transformers' error; otherwise ""."""
     offline = (OfflineModeIsEnabled, LocalEntryNotFoundError)
     if any(isinstance(each, offline) for each in chain(error)):
         found = re.search(r"https?://[^/ ]+/(?:api/models/)?([^/ ]+/[^/ ]+)", str(error))
         return (
-            f"it needs {found[1].rstrip(':.,') if found else 'something'} of the Hub, and nothing "
-            "is fetched here; load it with from_pretrained, and export what save_pretrained makes"
+            f"it needs {found[1].rstrip(':.,') if found else 'a file'} from the Hub, and nothing "
+            "is downloaded here; load it with from_pretrained, and export what save_pretrained "
+            "writes"
         )
     if "trust_remote_code" in str(error):
-        return "it needs code that is not transformers', and no code of a folder is run"
+        return "it needs code outside transformers, and code in a folder is never run"
     return ""
 
 
 def registered(name: str) -> Any:
-    """Return the user's class of this name that is registered with an Auto class, or None.
+    """Return the user's class with this name that is registered with an Auto class, or None.
 
-    These are the only classes outside of transformers that a config may name.
+    A config may name no other classes outside transformers.
     """
     from transformers.models.auto import modeling_auto
 
@@ -103,12 +104,12 @@ def registered(name: str) -> Any:
 
 
 def usable(found: Any, name: str, place: str) -> Any:
-    """Return a class if it makes models; tokenizers and configs would look for files on the Hub.
+    """Return a class if it makes models; otherwise raise an error.
 
     Args:
-        found: the object of transformers, or of the user, with the name.
+        found: the object with the name, from transformers or from the user.
         name: the name.
-        place: the place that names it, for the message.
+        place: where the name is given, for the message.
     """
     needs = getattr(found, "_backends", None)
     if needs and ("For" in name or name.endswith(("Model", "Backbone"))):
@@ -116,8 +117,8 @@ def usable(found: Any, name: str, place: str) -> Any:
     if isinstance(found, type) and (_makes_models(found) or hasattr(found, "_model_mapping")):
         return found
     raise InvalidArgumentError(
-        f"{place}: {name} of transformers {transformers.__version__} is not a class of models; "
-        "use one, such as LlamaForCausalLM, or a task, such as text-generation"
+        f"{place}: {name} in transformers {transformers.__version__} is not a model class; use a "
+        "model class, such as LlamaForCausalLM, or a task, such as text-generation"
     )
 
 
@@ -129,12 +130,12 @@ def _makes_models(found: type) -> bool:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the settings of config.json, after rejecting code of the folder or the Hub.
+    """Return the settings in config.json, after rejecting code from the folder or the Hub.
 
     Raises:
         NotFoundError: there is no config.json.
-        FormatError: it is not an object of JSON.
-        ExportError: it needs code that is not run.
+        FormatError: the file does not contain a JSON object.
+        ExportError: the model needs code that is not run.
     """
     from transformers.configuration_utils import get_configuration_file
 
@@ -151,8 +152,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def refuse_own_code(folder: Path, auto: str) -> None:
-    """Raise an error for a class that only the code of the folder defines."""
+    """Raise an error if the model needs a class that only the folder's code defines."""
     advice = own_code(read_config(folder), auto)
     if advice:
         path = folder / "config.json"
-        raise ExportError(f"{path}: transformers has no class of {auto} for it; {advice}")
+        raise ExportError(f"{path}: transformers has no {auto} class for it; {advice}")

@@ -1,7 +1,8 @@
-"""Choice of a graph's inputs: the tensors that the folder's tokenizer or processor returns.
+"""Chooses the inputs of a graph: the tensors that the folder's tokenizer or processor returns.
 
-forward() has a default for most of its arguments, and an argument that a trace does not get is not
-in the graph. So they are chosen by what a caller will pass, and not by what forward() needs.
+forward() has a default for most of its arguments, and an argument that is missing in the trace is
+not in the graph. Inputs are therefore chosen by what a caller will pass, not by what forward()
+requires.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from ._examples import (
 from ._naming import parameters
 
 Inputs: TypeAlias = Mapping[str, Any] | Sequence[str]
-"""Examples by name, or the names of inputs for which examples are made."""
+"""Examples by name, or the names of the inputs for which examples are made."""
 
 _WITH_DEFAULTS = ("bbox", "pixel_mask", "global_attention_mask", "token_type_ids", "attention_mask")
-"""Inputs that forward() replaces by a constant, so that a caller can always give them."""
+"""Inputs that forward() replaces by a constant if they are missing."""
 _GIVEN_ONLY = ("token_type_ids", "attention_mask")
 """Inputs that are used only if the folder's tokenizer or processor returns them."""
 _ASIDE = (
@@ -43,19 +44,19 @@ _ASIDE = (
     "start_positions", "end_positions", "next_sentence_label", "bool_masked_pos", "mask_labels",
     "class_labels", "future_values", "target_values",
 )  # fmt: skip
-"""Alternatives to other inputs, values computed from others, and inputs for training."""
+"""Alternatives to other inputs, inputs computed from others, and inputs for training."""
 _TEXTS = ("input_ids", "inputs_embeds")
 _STATES = ("past_key_values", "cache", "cache_params", "state", "mems", "encoder_outputs")
 
 
 def inputs_of(model: Any, folder: Path, inputs: Inputs | None) -> Inputs:
-    """Return examples, or the names of inputs for which to make examples.
+    """Return examples, or the names of the inputs for which examples are made.
 
     Args:
-        model: a model of transformers.
-        folder: the folder whose tokenizer or processor returns tensors.
-        inputs: the caller's choice; None: the tensors that these return, and those that forward()
-            takes with a default.
+        model: a transformers model.
+        folder: the folder with the tokenizer or processor.
+        inputs: the caller's choice; None: the tensors that the tokenizer or processor returns, and
+            those that forward() takes with a default.
 
     Raises:
         InvalidArgumentError: forward() has no such input.
@@ -76,10 +77,10 @@ def inputs_of(model: Any, folder: Path, inputs: Inputs | None) -> Inputs:
 
 
 def check_inputs(inputs: Any) -> None:
-    """Raise an error for anything but names, or examples by name.
+    """Raise an error unless the inputs are names, or examples by name.
 
     Raises:
-        WrongTypeError: it is something else.
+        WrongTypeError: `inputs` is something else.
     """
     if inputs is None or (inputs and are_names(inputs)):
         return
@@ -91,7 +92,7 @@ def check_inputs(inputs: Any) -> None:
 
 
 def _example(name: str, value: Any) -> Any:
-    """Return an example as the model takes it: arrays and lists of numbers become tensors."""
+    """Return an example in the form that the model takes; arrays and lists become tensors."""
     if isinstance(value, np.ndarray):
         return to_torch(value)
     if value is None:
@@ -109,9 +110,9 @@ def _is_number(value: Any) -> bool:
 
 
 def varied(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return examples with batch size and length of at least 2: a trace would fix a size of 1.
+    """Return examples with batch sizes and lengths of at least 2, because traces fix sizes of 1.
 
-    The code of a model with a state may mix up rows, so its examples are not changed.
+    A model with a state may mix up the entries of a batch, so its examples are not changed.
     """
     tensors = {name: each for name, each in given.items() if isinstance(each, torch.Tensor)}
     found, sizes = dict(given), [each.shape[0] for each in tensors.values() if each.dim()]
@@ -128,7 +129,7 @@ def varied(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _usual(model: Any, given: set[str]) -> tuple[str, ...]:
-    """Return the usual inputs of a model: those that its tokenizer and processor return."""
+    """Return the usual inputs of a model: the tensors that its tokenizer and processor return."""
     taken, main = inspect.signature(model.forward).parameters, main_input(model)
     generates = model.can_generate()
     found = [main] if main in MAKERS else []
@@ -146,13 +147,13 @@ def _usual(model: Any, given: set[str]) -> tuple[str, ...]:
 
 
 def _required(taken: Mapping[str, inspect.Parameter]) -> list[str]:
-    """Return the arguments without which forward() cannot be called."""
+    """Return the arguments that forward() requires."""
     alone = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     return [n for n, each in taken.items() if each.default is each.empty and each.kind not in alone]
 
 
 def main_input(model: Any) -> str:
-    """Return the name of the main input; some classes have several."""
+    """Return the name of the model's main input; if there are several, the first."""
     name = model.main_input_name
     return name if isinstance(name, str) else str(name[0])
 
@@ -161,7 +162,7 @@ def omitted(model: Any, graphs: Iterable[Iterable[str]]) -> list[str]:
     """Return the tensor arguments of forward() that no graph takes.
 
     Args:
-        model: a model of transformers.
+        model: a transformers model.
         graphs: the names of the inputs of each graph.
     """
     names = {name for graph in graphs for name in parameters(graph)}
@@ -169,12 +170,12 @@ def omitted(model: Any, graphs: Iterable[Iterable[str]]) -> list[str]:
 
 
 def note_of_omitted(model: Any, names: Sequence[str], inputs: Inputs) -> list[str]:
-    """Return the note on tensors that a caller may have, but cannot pass to a graph.
+    """Return a note on tensors that a caller may have but cannot pass to a graph.
 
     Args:
-        model: a model of transformers.
+        model: a transformers model.
         names: the result of `omitted`.
-        inputs: the inputs of the traces; an input of them that is omitted has no effect.
+        inputs: the inputs of the traces; those that no graph takes have no effect.
     """
     usual = [name for name in names if name not in _ASIDE and name not in inputs]
     if model.can_generate():  # it returns no others, and a mask only for texts
@@ -183,13 +184,13 @@ def note_of_omitted(model: Any, names: Sequence[str], inputs: Inputs) -> list[st
     if not usual:
         return []
     return [
-        f"{type(model).__name__} also takes {', '.join(usual)}, which no graph does: "
-        "inputs=NAMES chooses the inputs"
+        f"{type(model).__name__} also takes {', '.join(usual)}, which no graph does; "
+        "choose the inputs with inputs=NAMES"
     ]
 
 
 def _tensors(model: Any) -> list[str]:
-    """Return the parameters of forward() that are tensors, without caches."""
+    """Return the parameters of forward() that are tensors, except caches."""
     return [
         name
         for name, each in inspect.signature(model.forward).parameters.items()
@@ -200,16 +201,16 @@ def _tensors(model: Any) -> list[str]:
 
 
 def fewer(names: Inputs) -> tuple[str, ...] | None:
-    """Return the names without inputs that have defaults in forward(); None if none has."""
+    """Return the names without inputs that have defaults; None if there are no such inputs."""
     kept = ("attention_mask",) if "input_ids" in names else ()
     found = tuple(name for name in names if name not in _WITH_DEFAULTS or name in kept)
     return found if len(found) < len(names) else None
 
 
 def given_by_folder(folder: Path, model: Any) -> set[str]:
-    """Return the tensors that a folder's tokenizer, or its feature extractor, returns.
+    """Return the names of the tensors that a folder's tokenizer or feature extractor returns.
 
-    A folder without a tokenizer has the one that transformers has for the model.
+    If the folder has no tokenizer, transformers' usual tokenizer for the model is assumed.
     """
     if main_input(model) == "input_ids":
         settings = read_leniently(folder, "tokenizer_config.json")
@@ -249,7 +250,7 @@ def _names_of(found: Any) -> list[str]:
 
 
 def _of_extractor(extractor: Any, settings: Mapping[str, Any]) -> list[str]:
-    """Return a feature extractor's results; a mask only if set, or always returned."""
+    """Return the names of a feature extractor's results; a mask only if it returns one."""
     names = _names_of(extractor)
     asked = settings.get("return_attention_mask")
     if asked is None:
@@ -259,7 +260,7 @@ def _of_extractor(extractor: Any, settings: Mapping[str, Any]) -> list[str]:
 
 
 def sample_inputs(model: Any, names: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Return examples of inputs, for generate() or for forward()."""
+    """Return example inputs for generate() or forward()."""
     examples = Examples(model)
     order = {name: place for place, name in enumerate(_ordered(names))}
     lacking = [name for name in order if not examples.add(name)]
@@ -267,7 +268,7 @@ def sample_inputs(model: Any, names: Sequence[str]) -> dict[str, torch.Tensor]:
     if lacking or not examples.made:
         raise InvalidArgumentError(
             f"{type(model).__name__} takes {', '.join(lacking) or main_input(model)}, for "
-            "which there is no example here; give inputs={name: tensor}"
+            "which no example can be made; give inputs={name: tensor}"
         )
     return in_choices(examples.made) if chooses(model) else examples.made
 
@@ -278,10 +279,10 @@ def _ordered(names: Sequence[str]) -> list[str]:
 
 
 def plain_words(model: Any) -> Any:
-    """Return a function that lets generate() only choose a token that is not special.
+    """Return a logits processor with which generate() always chooses a token that is not special.
 
-    Without weights all tokens have equal scores, and the first is often the one that ends or pads a
-    text, which generate() of some classes cuts off before it looks at the rest.
+    Without weights, all tokens have equal scores. The first is often the token that ends or pads a
+    text, which generate() of some classes cuts off immediately.
     """
     settings = model.generation_config
     special: set[int] = set()
@@ -300,7 +301,7 @@ def plain_words(model: Any) -> Any:
 
 
 def _numbers(value: Any) -> set[int]:
-    """Return the numbers in a setting, which may be one, a list of them, or none."""
+    """Return the integers in a setting, which may be an integer, a list of integers, or neither."""
     if isinstance(value, int):
         return {value}
     if isinstance(value, (list, tuple, set)):

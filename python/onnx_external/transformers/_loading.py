@@ -1,4 +1,4 @@
-"""A model of transformers from its folder, with parameters that take no memory."""
+"""Loads a transformers model from its folder, with parameters that take no memory."""
 
 from __future__ import annotations
 
@@ -31,42 +31,42 @@ from ._switches import without_switches
 from ._widening import computing_type, narrow_keys
 
 _MOST = 800
-"""The maximum length of a message: it may quote the contents of a file."""
+"""The maximum length of a message, which may quote the contents of a file."""
 
 
 @dataclass
 class Loaded:
-    """A model as made by from_pretrained(), except that its parameters have no values."""
+    """A model as from_pretrained() makes it, except that its parameters have no values."""
 
     model: Any
     made: dict[str, Made]
-    """The origin of each parameter and buffer that the checkpoint fills, in keys and operations."""
+    """The keys and operations that make each parameter and buffer that the checkpoint fills."""
     weights: list[Path]
-    """The files of the checkpoint: its folder or file, and files that the class also reads."""
+    """The files of the checkpoint: its folder or file, and further files that the class reads."""
     unused: list[str] = field(default_factory=list)
     """Keys that transformers does not load into this class."""
     notes: list[str] = field(default_factory=list)
-    """Remarks on parts of the folder that are not in the graphs."""
+    """Remarks on parts of the folder that the graphs do not include."""
     dtype: str | None = None
-    """The type that the model computes in, if not transformers' own choice."""
+    """The type in which the model computes; None if transformers chose it."""
     narrow: dict[str, str] = field(default_factory=dict)
-    """The types of the keys that graphs in float32 keep, by ONNX's names."""
+    """The types, by ONNX's names, of keys whose weights keep their type in float32 graphs."""
     quantized: list[str] = field(default_factory=list)
-    """Keys whose floats are computed from the checkpoint's codes."""
+    """The keys whose floats are computed from codes in the checkpoint."""
 
 
 @contextlib.contextmanager
 def told(
     what: str, way_out: str = "", reason: Callable[[BaseException], str] = first_line
 ) -> Iterator[None]:
-    """Convert transformers' errors to ExportError, and keep its output off the terminal.
+    """Convert transformers' errors to ExportError, and suppress its output on the terminal.
 
-    All of it runs inside alone().
+    The code inside the context also runs inside alone().
 
     Args:
-        what: the work that fails.
+        what: the message for a failure, to which the reason is appended.
         way_out: advice for the message.
-        reason: a function that returns an error's reason in a line.
+        reason: a function that returns the reason of an error in one line.
     """
     bars = transformers.logging.is_progress_bar_enabled()
     transformers.logging.disable_progress_bar()
@@ -89,7 +89,7 @@ def told(
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let transformers load in this thread, in which operations are recorded."""
+    """Make transformers load in this thread, in which operations are recorded."""
     name = "HF_DEACTIVATE_ASYNC_LOAD"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -103,11 +103,11 @@ def _one_thread() -> Iterator[None]:
 
 
 def model_class(folder: Path, task: str | None) -> Any:
-    """Return the class of the model: that of the task, else the one that the config names."""
+    """Return the class of the model: that of the task or, without a task, the config's."""
     path, config = folder / "config.json", read_config(folder)
     if not isinstance(config.get("quantization_config") or {}, dict):
         raise FormatError(
-            f"{path}: no config of transformers: quantization_config is not an object"
+            f"{path}: not a transformers config: quantization_config is not an object"
         )
     if task is not None:
         return _class_of_task(task)
@@ -120,26 +120,26 @@ def model_class(folder: Path, task: str | None) -> Any:
     if advice:
         raise ExportError(f"{path}: transformers has no class {named}; {advice}")
     raise InvalidArgumentError(
-        f"{path}: names no class of transformers {transformers.__version__} "
+        f"{path}: names no class in transformers {transformers.__version__} "
         f"({config.get('architectures')}); give task="
     )
 
 
 def _class_of_task(task: str) -> Any:
-    """Return the Auto class for a task's name as on the Hub, or the class of this name."""
+    """Return the Auto class for one of the Hub's tasks, or the transformers class of this name."""
     name = task if hasattr(transformers, task) else _TASKS.get(task, "")
     if not name:
         raise InvalidArgumentError(
-            f"task: {task!r} is not one of {', '.join(sorted(_TASKS))}, nor a class of transformers"
+            f"task: {task!r} is not one of {', '.join(sorted(_TASKS))}, nor a transformers class"
         )
     return usable(getattr(transformers, name), name, "task")
 
 
 def sizes_of(folder: Path, checkpoint: Checkpoint) -> Sizes:
-    """Return the sizes in a checkpoint, after checking the config against them.
+    """Return the sizes in a checkpoint, after checking that the config agrees with them.
 
     Raises:
-        MismatchError: they do.
+        MismatchError: the config contradicts the checkpoint.
     """
     shapes = {name: tensor.shape for name, tensor in checkpoint.items()}
     found = Sizes(folder / "config.json", read_config(folder), shapes)
@@ -148,7 +148,7 @@ def sizes_of(folder: Path, checkpoint: Checkpoint) -> Sizes:
 
 
 def chosen(folder: Path, made_by: Any) -> tuple[Any, Any]:
-    """Return the class of a folder's model, which is not an Auto class, and its config."""
+    """Return the actual class of a folder's model (not an Auto class) and its config."""
     with told(f"{folder}: transformers cannot read its config"):
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
     if getattr(config, "fusion_config", None) is not None:
@@ -164,7 +164,7 @@ def chosen(folder: Path, made_by: Any) -> tuple[Any, Any]:
             refuse_own_code(folder, made_by.__name__)
             raise InvalidArgumentError(
                 f"{folder}: {made_by.__name__} has no class for {config.model_type}; give a task "
-                "that the model was made for, or a class of transformers"
+                "for which the model was made, or a transformers class"
             )
         made_by = made_by._model_mapping[type(config)]
         made_by = made_by[0] if isinstance(made_by, tuple) else made_by
@@ -188,9 +188,9 @@ _TASKS = {
 
 
 def _equality(checkpoint: Checkpoint) -> Any:
-    """Return a comparison of two keys' bytes.
+    """Return a function that compares the bytes of two keys.
 
-    They are memory-mapped, so that they take no memory.
+    The bytes are memory-mapped, so they take no memory.
     """
 
     def equal(first: str, second: str) -> bool:
@@ -203,19 +203,19 @@ def _equality(checkpoint: Checkpoint) -> Any:
 
 
 class Opened(NamedTuple):
-    """The checkpoint of a folder, and its treatment by the config."""
+    """The checkpoint of a folder, with the class and config of its model."""
 
     made_by: Any
     config: Any
     sizes: Sizes
     weights: list[Path]
-    """Its files: the folder or file, and files that the class reads after its own."""
+    """The files of the checkpoint: the folder or file, and further files that the class reads."""
     checkpoint: Checkpoint
 
 
 @contextlib.contextmanager
 def opened(folder: Path, made_by: Any, variant: str | None) -> Iterator[Opened]:
-    """Open the checkpoint of a folder, after checking the config against it."""
+    """Open the checkpoint of a folder, after checking that the config agrees with it."""
     with contextlib.ExitStack() as stack:
         given = weights_of(folder)
         checkpoint = stack.enter_context(open_checkpoint(given, variant=variant))
@@ -231,19 +231,19 @@ def opened(folder: Path, made_by: Any, variant: str | None) -> Iterator[Opened]:
 
 
 def load(folder: Path, task: str | None, dtype: str | None, variant: str | None = None) -> Loaded:
-    """Make the model of a folder, from its files or those of a variant.
+    """Make the model in a folder from its checkpoint, or from a variant of the checkpoint.
 
-    transformers' own loader runs: renames, prefixes, ties, merged and split tensors, types and
-    buffers are as it decides; only the bytes stay where they are.
+    transformers' own loader runs, so it decides on renaming, prefixes, ties, merged and split
+    tensors, types and buffers. Only the bytes of the weights are not loaded.
 
     Raises:
-        MappingError: the checkpoint lacks parameters, which transformers would make up.
+        MappingError: the checkpoint lacks parameters, which transformers would initialize randomly.
         ExportError: transformers cannot load the model, or uses operations that cannot be recorded.
     """
     notes = check_folder(folder) + notes_of(folder)
     made_by = model_class(folder, task)
     if dtype is not None and not isinstance(getattr(torch, dtype, None), torch.dtype):
-        raise InvalidArgumentError(f"dtype: torch has no {dtype!r}; e.g. 'float32', 'bfloat16'")
+        raise InvalidArgumentError(f"dtype: torch has no {dtype!r}; use 'float32', for example")
     with opened(folder, made_by, variant) as (made_by, config, sizes, weights, checkpoint):
         notes += [*without_checked_settings(config), *without_switches(config, made_by)]
         recorder = Recorder(_equality(checkpoint))
@@ -279,8 +279,8 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
         raise InvalidArgumentError(f"{folder}: {told_by}")
     if unused and is_made(folder):  # its config was made to take all of them
         raise MappingError(
-            f"{folder}: has {len(unused)} tensors that {type(model).__name__} does not take: "
-            f"{', '.join(unused[:8])}; without them it would be another model"
+            f"{folder}: has {len(unused)} tensors that {type(model).__name__} does not use: "
+            f"{', '.join(unused[:8])}; without these tensors, it would be another model"
         )
     if task == TASK:
         notes = [note for note in notes if "modules.json" not in note]
@@ -309,8 +309,9 @@ def _from_pretrained(
 def _unknown(folder: Path, recorder: Recorder) -> ExportError:
     return ExportError(
         f"{folder}: transformers {transformers.__version__} changes tensors while it loads them in "
-        f"a way that has no recipe: {recorder.refused[0]}; load the model with from_pretrained, "
-        "save it with save_pretrained(..., save_original_format=False), and export that folder"
+        f"a way that no recipe describes: {recorder.refused[0]}; load the model with "
+        "from_pretrained, save it with save_pretrained(..., save_original_format=False), and export "
+        "that folder"
     )
 
 

@@ -1,7 +1,8 @@
-"""Merging of a decoder's graphs, for the prompt and for the steps, into one.
+"""Merges a decoder's graphs for the prompt and for the steps into one graph.
 
-`decoder_model_merged.onnx`, or `model.onnx` without an encoder, has one If, on `use_cache_branch`.
-The weights are outside of its branches, so that both of them use the same ones.
+`decoder_model_merged.onnx`, or `model.onnx` for a decoder-only model, contains one If node, which
+depends on `use_cache_branch`. The weights are outside its branches, so both branches use the same
+weights.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def merged(graphs: Mapping[str, Graph], keeps_step: bool = False) -> dict[str, Graph]:
-    """Return the graphs of a model, with one in place of the two of its decoder.
+    """Return the graphs of a model, in which one graph replaces the two graphs of the decoder.
 
     Args:
         graphs: the traced graphs, by name.
-        keeps_step: the graph for the steps stays beside it.
+        keeps_step: also keep the graph for the steps.
     """
     prompt, step = pair_names(ENCODER in graphs)
     if not {prompt, step} <= graphs.keys():
@@ -38,7 +39,7 @@ def merged(graphs: Mapping[str, Graph], keeps_step: bool = False) -> dict[str, G
 
 
 class _Merge:
-    """Merges two graphs, which are not changed."""
+    """Merges two graphs into a new one, without changing them."""
 
     def __init__(self, prompt: Graph, step: Graph, name: str) -> None:
         self._prompt, self._step, self._name = prompt, step, name
@@ -93,7 +94,7 @@ class _Merge:
         handed_on: Mapping[str, str | None],
         prefix: str,
     ) -> onnx_ir.Graph:
-        """Make a branch of a graph, whose inputs and weights go into the graph around it."""
+        """Make a branch from a graph; its inputs and weights move into the surrounding graph."""
         import onnx_ir as ir
 
         rename_computed(model, prefix)
@@ -121,7 +122,7 @@ class _Merge:
         return ir.Graph([], outputs, nodes=nodes, name=f"{prefix}branch")
 
     def _input(self, value: onnx_ir.Value) -> onnx_ir.Value:
-        """Return the input of the whole graph that corresponds to an input of a branch."""
+        """Return the input of the merged graph that corresponds to an input of a branch."""
         import onnx_ir as ir
 
         name = value.name or ""
@@ -135,7 +136,7 @@ class _Merge:
         return before
 
     def _share_weights(self, model: onnx_ir.Model, source: Graph, prefix: str) -> None:
-        """Move weights and constants out of a branch, shared by both branches."""
+        """Move weights and constants out of a branch, so that both branches share them."""
         import onnx_ir as ir
 
         for name, value in list(model.graph.initializers.items()):
@@ -155,7 +156,10 @@ class _Merge:
 
 
 def _of_both(prompt: onnx_ir.Shape | None, step: onnx_ir.Shape | None) -> onnx_ir.Shape | None:
-    """Return the shape of an output: a step may have one token, where a prompt has several."""
+    """Return the shape of an output for both branches.
+
+    A step may have a fixed length of one token where a prompt has several.
+    """
     import onnx_ir as ir
 
     if prompt is None or step is None:
@@ -171,7 +175,7 @@ def _is_of_encoder(name: str | None) -> bool:
 
 
 def _equal(one: onnx_ir.Value, other: onnx_ir.Value) -> bool:
-    """Return whether two weights have equal forms, and equal values if they have any."""
+    """Return whether two weights have equal types, shapes and, if they have any, values."""
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
     first, second = one.const_value, other.const_value
@@ -181,7 +185,7 @@ def _equal(one: onnx_ir.Value, other: onnx_ir.Value) -> bool:
 
 
 def rename_computed(model: onnx_ir.Model, prefix: str) -> None:
-    """Rename the results of nodes so that no name outside of the branch is equal."""
+    """Rename the results of nodes so that their names are unique outside the branch."""
     for node in all_nodes(model):
         node.name = f"{prefix}{node.name or node.op_type}"
         inner = [value for graph in graphs_of(node) for value in graph.inputs]

@@ -1,10 +1,10 @@
-"""Names of the inputs, outputs and dimensions of a graph.
+"""Names the inputs, outputs and dimensions of a graph.
 
-transformers.exporters names them by the paths of Python's objects (`input.cache.layers.0.keys`),
-and torch names dimensions by its symbols (`s44`). Runtimes that generate text expect
-`past_key_values.0.key`, and `present.0.key` for the longer cache. Dimensions, and the decoder's
-inputs from the encoder, have optimum's names, by which transformers.js and other runtimes find
-them.
+transformers.exporters name inputs and outputs by the paths of Python objects
+(`input.cache.layers.0.keys`), and torch names dimensions by its symbols (`s44`). Runtimes that
+generate text expect `past_key_values.0.key`, and `present.0.key` for the extended cache.
+Dimensions, and the decoder's inputs from the encoder, get the names that optimum uses and that
+transformers.js and other runtimes expect.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ _BEHIND_AN_ENCODER = {
     "decoder_inputs_embeds": "inputs_embeds",
     "decoder_position_ids": "position_ids",
 }
-"""The inputs of a decoder whose encoder is another graph."""
+"""The names of a decoder's inputs if its encoder is another graph, by forward()'s parameters."""
 
 
 def state_name(config: Any) -> str:
-    """Return the name of the recurrent state of a model's layers: of a state space, or another."""
+    """Return the name for a model's recurrent state: "ssm" for state spaces, or "recurrent"."""
     text = getattr(config, "get_text_config", lambda **_: config)(decoder=True)
     is_linear = any(name.startswith("linear_") for name in vars(text)) if text else False
     return "recurrent" if is_linear else "ssm"
 
 
 def input_names(paths: Iterable[str], state: str = "ssm") -> dict[str, str]:
-    """Return the names of a graph's inputs by their paths in forward()'s arguments.
+    """Return the names of a graph's inputs, by their paths in forward()'s arguments.
 
     Args:
         paths: the paths.
@@ -74,7 +74,7 @@ def input_names(paths: Iterable[str], state: str = "ssm") -> dict[str, str]:
 
 
 def parameters(inputs: Iterable[str]) -> set[str]:
-    """Return the parameters of forward() for the inputs of a graph, by their names."""
+    """Return the parameters of forward() that correspond to the inputs of a graph."""
     names = {name.removeprefix("input.") for name in inputs}
     if not any(_is_of_encoder(name) for name in names):
         return names
@@ -87,13 +87,13 @@ def _is_of_encoder(name: str) -> bool:
 
 
 def order(name: str) -> tuple[int, int, bool]:
-    """Move the cache after all others, layer by layer: optimum passes it by position."""
+    """Return a sort key that moves caches to the end, layer by layer, as optimum expects."""
     found = re.match(r"(?:past|present)(?:_\w+)?\.(\d+)\b", name)
     return (1, int(found[1]), ".encoder." in name) if found else (0, 0, False)
 
 
 def is_carried(name: str) -> bool:
-    """Return whether an input comes from the graph's last run, such as a cache or its flag."""
+    """Return whether an input comes from another run, such as a cache or its flag."""
     return "." in name or name in (ENCODED, USES_CACHE)
 
 
@@ -108,7 +108,7 @@ def output_name(path: str, state: str = "ssm") -> str:
 
 
 def output_of(name: str) -> str:
-    """Return the output that becomes an input in the next run, such as a longer cache."""
+    """Return the output that becomes a given input in the next run, such as the extended cache."""
     if name.startswith("input."):
         return f"output.{name.removeprefix('input.')}"
     return present_of(name)
@@ -118,10 +118,10 @@ def _named(path: str, cache: str, state: str, prefix: str) -> str:
     """Return the name of an input or output.
 
     Args:
-        path: its path.
-        cache: the beginning of the names of caches and states: "past" or "present".
+        path: the path of the input or output.
+        cache: the prefix of the names of caches and states: "past" or "present".
         state: the name of a recurrent state.
-        prefix: the beginning of the paths of inputs or outputs.
+        prefix: the prefix of the paths of inputs or outputs.
     """
     found = _CACHE.fullmatch(path.removeprefix(prefix))
     if found is None:
@@ -137,7 +137,7 @@ def _named(path: str, cache: str, state: str, prefix: str) -> str:
 
 
 def name_inputs_and_outputs(model: onnx_ir.Model, state: str) -> None:
-    """Name them as runtimes do, and remove inputs without effect.
+    """Give inputs and outputs the names that runtimes expect, and remove inputs without effect.
 
     Args:
         model: the graph.
@@ -171,7 +171,7 @@ def _remove_without_effect(graph: onnx_ir.Graph, value: onnx_ir.Value) -> None:
 
 
 def is_size(name: str, place: int, shape: Sequence[Any]) -> bool:
-    """Return whether a dimension of an input is a batch, a length, or a side of an image."""
+    """Return whether a dimension of an input is a batch size, a length, or an image side."""
     roles = _media(name, shape)
     if roles:
         return roles[place] not in ("channels", "bins")
@@ -179,7 +179,7 @@ def is_size(name: str, place: int, shape: Sequence[Any]) -> bool:
 
 
 def _media(name: str, shape: Sequence[Any]) -> tuple[str, ...]:
-    """Return the roles of the dimensions of media; nothing for other inputs."""
+    """Return the roles of the dimensions of image or sound inputs; empty for other inputs."""
     roles = _MEDIA.get(name, {}).get(len(shape), ())
     if name == "input_features" and roles and isinstance(shape[2], int):
         if not isinstance(shape[1], int):  # the size of a frame is fixed: the frames come first
@@ -188,7 +188,7 @@ def _media(name: str, shape: Sequence[Any]) -> tuple[str, ...]:
 
 
 def forms(values: Iterable[onnx_ir.Value]) -> dict[str, str]:
-    """Return the types and dimensions of inputs or outputs, such as "int64[batch, sequence]"."""
+    """Return the types and shapes of inputs or outputs, such as "int64[batch, sequence]"."""
     found = {}
     for value in values:
         dtype = "?" if value.dtype is None else value.dtype.name.lower()
@@ -198,7 +198,7 @@ def forms(values: Iterable[onnx_ir.Value]) -> dict[str, str]:
 
 
 def listed(given: Mapping[str, str]) -> str:
-    """Return a line of inputs or outputs with their forms, with only the first of caches."""
+    """Return inputs or outputs with their forms as one line, with only the first cache."""
     caches = [name for name in given if is_past(name) or is_present(name)]
     shown = [f"{name} {form}" for name, form in given.items() if name not in caches[1:]]
     more = f" and {len(caches) - 1} more of the cache" if len(caches) > 1 else ""
@@ -210,13 +210,14 @@ def name_dimensions(
 ) -> None:
     """Name dynamic sizes by their role, with one name for each size.
 
-    torch uses two symbols for sizes that it does not know to be equal, such as the batch sizes of a
-    text and of its mask. They get one name if they are equal by their place, and in the example.
+    torch uses different symbols for sizes that it does not know to be equal, such as the batch
+    sizes of a text and of its mask. These get one name if their roles and their sizes in the
+    example are equal.
 
     Args:
-        model: its inputs and outputs have their names.
-        example: the shapes that the graph was traced with, by the name of the input.
-        is_encoder: its text is not that of the decoder beside it.
+        model: the graph, whose inputs and outputs already have their names.
+        example: the shapes with which the graph was traced, by input name.
+        is_encoder: True for an encoder, whose text is not that of the decoder.
     """
     roles = _Roles(model, is_encoder)
     names = dict(_names(model, example, roles))
@@ -227,7 +228,7 @@ def name_dimensions(
 def _names(
     model: onnx_ir.Model, example: Mapping[str, Sequence[int]], roles: _Roles
 ) -> Iterator[tuple[str, str]]:
-    """Return the symbols of inputs and outputs, and their names."""
+    """Yield the symbols of inputs and outputs, with their names."""
     given: dict[str, str] = {}
     sizes: dict[str, int] = {}
     taken: set[str] = set()
@@ -251,12 +252,12 @@ def _names(
 
 
 def _simplified(text: str, symbols: Mapping[str, Any], words: int | None = None) -> str:
-    """Return the text with one name for the sum of cache and text lengths.
+    """Return the text of a dimension with one name for the sum of cache and text lengths.
 
     Args:
         text: the text of a dimension.
         symbols: the symbols by name.
-        words: the number of tokens that the graph takes, if fixed.
+        words: the number of tokens that the graph takes, if it is fixed.
     """
     if words is not None and text == f"{PAST} + {words}":
         return TOTAL
@@ -271,7 +272,7 @@ def _simplified(text: str, symbols: Mapping[str, Any], words: int | None = None)
 
 
 class _Roles:
-    """The roles of input and output dimensions, by their names and places."""
+    """The roles of input and output dimensions, determined by name and position."""
 
     def __init__(self, model: onnx_ir.Model, is_encoder: bool) -> None:
         names = {value.name or "" for value in model.graph.inputs}
@@ -284,10 +285,10 @@ class _Roles:
         )
         self._text = ENCODER_SEQUENCE if is_encoder else SEQUENCE
         self.words = next(iter(_numbers_of_words(model)), None)
-        """The number of tokens that the graph takes, if fixed."""
+        """The number of tokens that the graph takes, if it is fixed."""
 
     def of(self, name: str, place: int, shape: Sequence[Any]) -> str | None:
-        """Return the name of a dimension; None if unknown."""
+        """Return the name of a dimension; None if its role is unknown."""
         rank = len(shape)
         if is_past(name) or is_present(name):
             return self._of_cache(name, place, rank)
@@ -336,7 +337,7 @@ _PIECES = {
 }
 _OF_ENCODER = "encoder_outputs."
 _ROWS = {"pixel_values": "images", "input_features": "sounds", "input_values": "sounds"}
-"""Inputs beside texts whose number may differ from that of the texts."""
+"""Inputs whose batch size may differ from that of the texts to which they belong."""
 _MEDIA: dict[str, dict[int, tuple[str, ...]]] = {
     "pixel_values": {
         4: (BATCH, "channels", "height", "width"),

@@ -1,4 +1,4 @@
-"""Decoder graphs in which one product makes queries, keys and values."""
+"""Merges the products that compute queries, keys and values in a decoder's graph."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ._saving import Graph
 
 
 def packed(graph: Graph) -> Graph:
-    """Return a graph in which one slot replaces the weights of several products.
+    """Return a graph in which one weight replaces the weights of several products.
 
     Args:
-        graph: the only graph of its model: another one would need the weights unpacked, and they
-            would be stored twice. It is not changed.
+        graph: the only graph of its model, because another graph would need the separate weights,
+            and they would be stored twice. The graph is not changed.
     """
     from .._fusing.packing import pack_products  # which needs onnx_ir
 

@@ -1,4 +1,4 @@
-"""Comparison with the model that a quantization library makes of its own folder."""
+"""Compares a model with the one that a quantization library makes from the same folder."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _METHOD = "quant_method"
 
 
 def note_on_own_model(folder: Path, model: Any, given: Mapping[str, Any]) -> list[str]:
-    """Say how far the quantization library's model is from the floats of the codes.
+    """Return a note on how far the quantization library's model is from the floats of the codes.
 
-    transformers loads the library's model if it knows the library and it is installed. Its
-    kernels round in their own way, so the difference is a note and not a fault.
+    transformers loads the library's model if it supports the library and the library is installed.
+    The library's kernels round differently, so the difference is only a note.
 
     Args:
-        folder: the folder whose weights are quantized; for others there is no note.
+        folder: the folder of the model; if its weights are not quantized, there is no note.
         model: transformers' model with the floats of the codes.
         given: inputs of the model.
     """
@@ -43,13 +43,13 @@ def note_on_own_model(folder: Path, model: Any, given: Mapping[str, Any]) -> lis
             found, wanted = (_first_floats(each(**given)) for each in (own, model))
             error = float(((found - wanted).square().mean() / wanted.square().mean()).sqrt())
     except Error as refusal:
-        return [f"{library} is not compared: {refusal}"]
+        return [f"{library} was not compared: {refusal}"]
     return [
         f"{library} differs by {100 * error:.2g} % (root mean square) from the floats of the codes"
     ]
 
 
 def _first_floats(result: Any) -> torch.Tensor:
-    """Return the logits, or else the first output, as float64."""
+    """Return the logits or, if there are none, the first output, as float64."""
     value = result.get("logits", result[0]) if isinstance(result, Mapping) else result[0]
     return value.double()

@@ -1,4 +1,4 @@
-"""Recipes of transformers' conversions, as entries of a map document (docs/mapping.md)."""
+"""Turns transformers' conversions of tensors into entries of a map document (docs/mapping.md)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ._recording import Join, Key, Made, Step, Unknown
 def map_document(slots: Mapping[str, Made]) -> dict[str, Any]:
     """Return the document that fills slots with the tensors that transformers would load.
 
-    A slot that is joined from several keys gets a derived tensor of its name.
+    If a slot is joined from several keys, the document defines a derived tensor for it.
     """
     derived = _Derived()
     return _document(derived, "map", _filled(slots, "model", derived))
 
 
 def map_of_set(graphs: Mapping[str, Mapping[str, Made]]) -> dict[str, Any]:
-    """Return a document for several graphs, by their files' names: `{"models": {...}}`.
+    """Return a document for several graphs, by their file names: `{"models": {...}}`.
 
-    A tensor that two of them join from the same keys is one derived tensor, whatever their slots
-    are called.
+    If several graphs join a tensor from the same keys, they share one derived tensor, even if their
+    slots have different names.
     """
     derived = _Derived()
     models = {name: _filled(slots, name, derived) for name, slots in graphs.items()}
@@ -31,14 +31,14 @@ def map_of_set(graphs: Mapping[str, Mapping[str, Made]]) -> dict[str, Any]:
 
 
 class _Derived:
-    """Derived tensors: a name for each definition, and a definition for each name."""
+    """Derived tensors, each with one name and one definition."""
 
     def __init__(self) -> None:
         self.all: dict[str, Any] = {}
         self._names: dict[str, str] = {}
 
     def name(self, graph: str, slot: str, definition: Any) -> str:
-        """Return the tensor's name: the slot's, unless another graph made it or has the name."""
+        """Return the name for a definition: an existing one, or a new one after the slot."""
         text = json.dumps(definition)
         if text not in self._names:
             name = slot
@@ -65,7 +65,7 @@ def _filled(slots: Mapping[str, Made], graph: str, derived: _Derived) -> dict[st
 
 
 def _without_cast(slot: str, made: Made) -> tuple[Made, bool]:
-    """Return it without conversions, which come last in a recipe, and whether there were any."""
+    """Return the recipe without casts, and whether it had any; a cast comes last in a recipe."""
     if isinstance(made, Step):
         of, converts = _without_cast(slot, made.of)
         return (of, True) if made.name == "cast" else (Step(of, made.name, made.numbers), converts)
@@ -73,14 +73,14 @@ def _without_cast(slot: str, made: Made) -> tuple[Made, bool]:
         parts = [_without_cast(slot, part) for part in made.of]
         if len({converts for _, converts in parts}) > 1:
             raise ExportError(
-                f"{slot}: it is joined from tensors of several types; save the checkpoint in one"
+                f"{slot}: joined from tensors of several types; save the checkpoint in one type"
             )
         return Join(made.name, made.dim, tuple(part for part, _ in parts)), parts[0][1]
     return made, False
 
 
 def _entry(made: Made) -> Any:
-    """Return a key, a key with a recipe, or concatenated parts with a recipe."""
+    """Return a key, a key with a recipe, or joined parts with a recipe."""
     steps: list[Any] = []
     while isinstance(made, Step):
         steps.insert(0, _step(made))

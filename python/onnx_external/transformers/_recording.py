@@ -1,9 +1,10 @@
-"""Record of transformers' operations on tensors of a checkpoint while loading, without data.
+"""Records transformers' operations on a checkpoint's tensors during loading, without data.
 
-A model's classes may have other tensors than its checkpoint: the experts of a layer in one tensor,
-or three projections that are one tensor in the file. transformers has a table of such conversions,
-and code that applies it to tensors. Here it is applied to tensors without data, and its operations
-are recorded: which keys, in which order, sliced, stacked, transposed.
+The tensors of a model may differ from those of its checkpoint: the experts of a layer may be one
+tensor, or three projections may be one tensor in the file. transformers has a table of such
+conversions, and code that applies it to tensors. Here, this code is applied to tensors without
+data, and its operations are recorded: which keys are used, in which order, and how they are sliced,
+stacked and transposed.
 """
 
 from __future__ import annotations
@@ -23,34 +24,34 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Key:
-    """A tensor of the checkpoint."""
+    """A tensor in the checkpoint."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Step:
-    """A tensor made from another one by a recipe of docs/mapping.md."""
+    """A tensor made from another tensor by a step of a recipe (docs/mapping.md)."""
 
     of: Made
     name: str
-    """ "permute", "reshape", "slice" or "cast"."""
+    """The kind of step: "permute", "reshape", "slice" or "cast"."""
     numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Join:
-    """Tensors that are concatenated or stacked."""
+    """A tensor made by concatenating or stacking other tensors."""
 
     name: str
-    """ "concat" or "stack"."""
+    """The kind of join: "concat" or "stack"."""
     dim: int
     of: tuple[Made, ...]
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """The result of an operation without a recipe; an error only if a parameter is set to it."""
+    """The result of an operation that no recipe describes; an error only if a parameter uses it."""
 
     operation: str
     keys: tuple[str, ...]
@@ -62,7 +63,7 @@ class Unknown:
 
 
 Made = Key | Step | Join | Unknown
-"""The origin of a tensor in the checkpoint."""
+"""How a tensor is made from tensors of the checkpoint."""
 
 _Handler = Callable[..., Any]
 _HANDLERS: dict[Any, _Handler] = {}
@@ -79,10 +80,10 @@ def _keys(made: Made) -> list[str]:
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
-    """A mode that records operations on the tensors it has made, without executing them."""
+    """A mode that records operations on tensors that it has made, without executing them."""
 
     def __init__(self, equal: Callable[[str, str], bool]) -> None:
-        """Make the mode; `equal` returns whether two keys of the checkpoint have the same bytes."""
+        """Create the mode; `equal` returns whether two keys have the same bytes."""
         super().__init__()
         self.equal = equal
         self._known: dict[tuple[Any, ...], Made] = {}
@@ -90,16 +91,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     @staticmethod
     def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
-        """Return the place of a tensor's elements; tensors with equal places are the same."""
+        """Return the location of a tensor's elements, which identifies the tensor."""
         storage = StorageWeakRef(tensor.untyped_storage())
         return (storage, tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def key(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Make the tensor that represents a key."""
+        """Create the tensor that represents a key."""
         return self.note(untouched(torch.Size(shape), dtype), Key(name))
 
     def note(self, tensor: torch.Tensor, made: Made) -> torch.Tensor:
-        """Record the origin of a tensor."""
+        """Record how a tensor is made."""
         if tensor.numel():
             self._known[self._place(tensor)] = made
         return tensor
@@ -113,7 +114,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Execute operations without checkpoint tensors, and record the others."""
+        """Record operations on checkpoint tensors, and execute all others."""
         kwargs = kwargs or {}
         given = torch.utils._pytree.tree_leaves((args, kwargs))
         found = [made for made in map(self.made, given) if made is not None]
@@ -125,7 +126,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return handler(func, self, args[0], made, args[1:], kwargs)
 
     def _unknown(self, func: Any, found: list[Made], args: Any, kwargs: Any) -> Any:
-        """Return a result without values: transformers may not use it for a parameter."""
+        """Return a result without values, which must not become a parameter."""
         if func._schema.is_mutable:
             if isinstance(self._first(args), Unknown) and isinstance(args[0], torch.Tensor):
                 return args[0]  # it has no values, and stays unknown
@@ -148,7 +149,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return self.made(first)
 
     def refuse(self, operation: str, found: list[Made]) -> Any:
-        """Fail at an operation that has no recipe, and remember it."""
+        """Raise an error for an operation that no recipe describes, and remember it."""
         names = sorted({name for made in found for name in _keys(made)})
         self.refused.append(str(Unknown(operation, tuple(names))))
         raise NotImplementedError(self.refused[-1])
@@ -162,7 +163,7 @@ _HARMLESS = {
     aten.sym_stride.int,
     aten.is_pinned.default,
 }
-"""Operators that read no element."""
+"""Operators that do not read any elements."""
 
 
 def _handles(*functions: Any) -> Callable[[_Handler], _Handler]:

@@ -1,4 +1,4 @@
-"""transformers' own model, with its weights, as a reference."""
+"""Provides transformers' own model, with its weights, as a reference."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ._switches import without_switches
 
 
 def loaded(folder: Path, task: str | None, dtype: str | None, variant: str | None = None) -> Any:
-    """Return the model of a folder as from_pretrained() makes it."""
+    """Return the model in a folder as from_pretrained() makes it."""
     check_folder(folder)
     given = {"dtype": getattr(torch, dtype) if dtype else "auto", "variant": variant, **LOCAL}
     with opened(folder, model_class(folder, task), variant) as (made_by, config, sizes, _, held):
@@ -46,11 +46,11 @@ def loaded(folder: Path, task: str | None, dtype: str | None, variant: str | Non
 
 
 def _without(empty: Any, value: Value) -> Value:
-    """Return an output with zeros in place of tokens.
+    """Return an output with zeros in place of tokens that are not compared.
 
     Args:
-        empty: [batch, all tokens], the places.
-        value: a longer cache, or a result for the new tokens, which are the last ones.
+        empty: a boolean array [batch, all tokens]; True marks the tokens.
+        value: an extended cache, or a result for the new tokens, which come last.
     """
     if not isinstance(value, np.ndarray) or value.ndim < 3 or len(value) != len(empty):
         return value
@@ -63,14 +63,14 @@ def _without(empty: Any, value: Value) -> Value:
 
 
 class TransformersReference(ModuleReference):
-    """A model, or a part of one, whose inputs and outputs are named as in the export.
+    """A model, or part of a model, whose inputs and outputs are named as in the export.
 
     Args:
-        module: the part.
-        kept: the outputs of the graph, which does not have those that only hand an input on.
-        graph: the ONNX graph. Fused attention returns other values than the functions of some
-            models for tokens that attend to nothing, i.e. padding before a text; by lengths, for
-            all padding.
+        module: the model or part.
+        kept: the names of the graph's outputs. Outputs that only return an input are not in graphs.
+        graph: the ONNX graph. For tokens that attend to nothing (padding before a text), fused
+            attention returns other values than some models do; with sequence lengths, for all
+            padding.
     """
 
     def __init__(self, module: Any, kept: Collection[str], graph: Any = None) -> None:
@@ -86,7 +86,7 @@ class TransformersReference(ModuleReference):
         )
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
-        """Call it; even while it runs, it loads nothing from elsewhere."""
+        """Call the module inside alone(), and return the outputs that the graph also has."""
         with alone():
             found = super().outputs(given, what)
         args, kwargs = given.call if given.call is not None else ((), {})
@@ -99,7 +99,7 @@ class TransformersReference(ModuleReference):
         return self.comparable(given, kept)
 
     def comparable(self, given: Given, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Return outputs with zeros for tokens that are not compared."""
+        """Return the outputs with zeros for tokens that are not compared."""
         mask = given.call[1].get("attention_mask") if self._leaves_out and given.call else None
         if not isinstance(mask, torch.Tensor) or mask.dim() != 2:
             return dict(values)
@@ -107,14 +107,14 @@ class TransformersReference(ModuleReference):
         return {name: _without(empty, value) for name, value in values.items()}
 
     def named(self, result: Any) -> Iterator[tuple[str, Any]]:
-        """Yield the tensors of a result, including those of caches."""
+        """Yield the tensors in a result, including those in caches."""
         from transformers.exporters.utils import get_leaf_tensors
 
         for path, tensor in get_leaf_tensors(result).items():
             yield output_name(path, self._state), tensor
 
     def named_inputs(self, given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-        """Yield the tensors of its arguments, with the names of a graph's inputs."""
+        """Yield the tensors in the arguments, with the names of a graph's inputs."""
         return self._arguments((), given)
 
     def _arguments(self, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""Build a deep model's graph from a shallow one's, and prove it equal to a traced graph."""
+"""Builds a deep model's graph from a shallow model's, and proves it equal to a traced one."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from ._widening import widened
 
 @dataclass
 class Repeating:
-    """Makes the graphs of a model from those of the same model with fewer layers.
+    """Makes the graphs of a model from graphs of the same model with fewer layers.
 
     Args:
         tracing: traces one graph.
-        inputs: examples, or the names of those that are made.
+        inputs: examples, or the names of inputs for which examples are made.
     """
 
     tracing: Tracing
     inputs: Inputs
     done: set[str] = field(default_factory=set)
-    """The graphs that were made so."""
+    """The graphs that were made in this way."""
     notes: list[tuple[str, str]] = field(default_factory=list)
-    """Remarks on why other graphs were not repeated."""
+    """For other graphs, remarks on why their layers were not repeated."""
     _refused: set[str] = field(default_factory=set)
     _stacks: list[Stack] | None = None
     _parts: dict[Graphs, dict[str, Part]] = field(default_factory=dict)
-    """The parts of the shallow model, by the number of graphs for a decoder."""
+    """The parts of the shallow model, by the number of graphs into which a decoder is split."""
 
     def graph(self, name: str, part: Part) -> Graph | None:
-        """Make a graph; None if its layers cannot be repeated, which `notes` report."""
+        """Make a graph; return None and add a note if its layers cannot be repeated."""
         if self._stacks is None:
             self._stacks = find_stacks(self.tracing.loaded.model, has_data)
         stacks = within(self._stacks, self.tracing.loaded.model, part.module)
@@ -62,10 +62,10 @@ class Repeating:
         return made
 
     def refuse(self, name: str) -> None:
-        """Stop making a graph that was wrong; a trace will show whether repeating is to blame."""
+        """Do not repeat layers for a graph that was wrong; it is traced in full instead."""
         self.done.discard(name)
         self._refused.add(name)
-        self.notes.append((name, "traced in full, since the repeated graph was wrong"))
+        self.notes.append((name, "traced in full, because the repeated graph was wrong"))
 
     def _graph(self, name: str, part: Part, stacks: Sequence[Stack]) -> Graph:
         tracing = self.tracing
@@ -106,14 +106,14 @@ class Repeating:
             refuse_one_step(f"{type(part.module).__name__} ({name})", made)
         missing = sorted(made.slots.keys() - recipes.keys())
         if missing:
-            raise Unprovable(f"the graph has a weight that the model has not: {missing[0]}")
+            raise Unprovable(f"the graph has a weight that the model lacks: {missing[0]}")
         found = Graph(
             made, {slot: recipes[slot] for slot in made.slots}, _deep_sizes(made_by.sizes, names)
         )
         return widened(found, tracing.loaded.narrow)
 
     def _shallow_part(self, name: str) -> Part:
-        """Return the part of the temporarily shallow model, with inputs of its own."""
+        """Return a part of the temporarily shallow model, with its own inputs."""
         kind: Graphs = "one" if name == "model" else "two"
         if kind not in self._parts:
             model, dynamic = self.tracing.loaded.model, self.tracing.dynamic
@@ -123,7 +123,7 @@ class Repeating:
         return self._parts[kind][name]
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a graph that is already made."""
+        """Rename a graph that was already made."""
         for names in (self.done, self._refused):
             if old in names:
                 names.remove(old)
@@ -133,7 +133,7 @@ class Repeating:
 
 @dataclass
 class _Run:
-    """The operators of a part, and the names of its inputs and outputs."""
+    """The recorded operators of a part, and the names of its inputs and outputs."""
 
     record: Record
     inputs: list[str]
@@ -141,14 +141,14 @@ class _Run:
 
 
 def within(stacks: Sequence[Stack], model: Any, module: Any) -> list[Stack]:
-    """Return the lists of layers in a part of a model, by their names in it."""
+    """Return the layer lists that are in a part of a model, by their names in the part."""
     names = {id(each): name for name, each in module.named_modules()}
     found = [(stack, id(model.get_submodule(stack.name))) for stack in stacks]
     return [replace(stack, name=names[each]) for stack, each in found if each in names]
 
 
 def _recorded(name: str, part: Part, stacks: Sequence[Stack], fusing: Fusing) -> _Run:
-    """Run a part as transformers.exporters traces it, for the example's sizes only."""
+    """Run a part as transformers.exporters trace it, with the sizes of the example."""
     from transformers.exporters import OnnxConfig
 
     exporting = exporter(lambda trace: trace())
@@ -161,7 +161,7 @@ def _recorded(name: str, part: Part, stacks: Sequence[Stack], fusing: Fusing) ->
     record = recorded(part.module, stacks, export)
     inputs, outputs = (list(map(str, names)) for names in exporting.names[:2])
     if (len(inputs), len(outputs)) != (len(record.inputs), len(record.outputs)):
-        raise Unprovable("it takes or returns what has no name")
+        raise Unprovable("it has an input or output without a name")
     from transformers.exporters.utils import disambiguate_io_names
 
     inputs, outputs = disambiguate_io_names(inputs, outputs)
@@ -171,7 +171,7 @@ def _recorded(name: str, part: Part, stacks: Sequence[Stack], fusing: Fusing) ->
 def _deep_sizes(sizes: Sizes, names: Names) -> Sizes:
     """Return the assumptions about the sizes of the deep model's inputs."""
     if [each.dims is not None for each in sizes.inputs] != names.proof.shallow_given:
-        raise Unprovable("its inputs are not tensors where the shallow model's are")
+        raise Unprovable("its inputs are not tensors where those of the shallow model are")
     tensors = [each for each in sizes.inputs if each.dims is not None]
     others = iter([each for each in sizes.inputs if each.dims is None])
     places = iter(range(len(names.inputs)))

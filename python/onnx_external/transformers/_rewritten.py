@@ -1,4 +1,4 @@
-"""Graphs of a folder that are traced plainly first, and then with control flow rewritten."""
+"""Makes the graphs of a folder, first plainly, and then with control flow rewritten."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class PartWays(Ways[Graph]):
     """The ways of making one graph of a model.
 
     Args:
-        all_ways: those of all graphs of the model.
+        all_ways: the ways for all graphs of the model.
         name: the name of the graph.
         part: the module and its inputs.
     """
 
     twin: Twin
-    """The small model whose part is run."""
+    """The small model whose part is run instead of the model's."""
     parts: dict[str, Part]
-    """Its parts, by the input set."""
+    """The part of the small model, with the inputs of each input set."""
     surroundings: TransformersSurroundings
 
     def __init__(self, all_ways: FolderWays, name: str, part: Part) -> None:
@@ -56,7 +56,7 @@ class PartWays(Ways[Graph]):
         self._all, self._tracing = all_ways, all_ways.tracing
 
     def first(self) -> Graph:
-        """Trace the part, plainly if that works."""
+        """Trace the part, without rewriting if that works."""
         tracing = self._tracing
         if self.may_rewrite and tracing.dynamic and has_length(tracing.loaded.model, self.part):
             tracing.lengths.add(self.name)
@@ -64,13 +64,13 @@ class PartWays(Ways[Graph]):
         return super().first()
 
     def traced(self) -> Graph:
-        """Trace the part, with few of its layers if that is right."""
+        """Trace the part, with few of its layers if this is possible."""
         repeating = self._all.repeating
         made = repeating.graph(self.name, self.part) if self._all.how["repeat"] else None
         return self._tracing.graph(self.name, self.part) if made is None else made
 
     def traced_rewritten(self, rewriter: Rewriter) -> Graph:
-        """Trace the part with functions rewritten as for the twin."""
+        """Trace the part with its functions rewritten as for the small model."""
 
         def run(trace: Any) -> Any:
             with as_torch_onnx():
@@ -80,7 +80,7 @@ class PartWays(Ways[Graph]):
         return self._tracing.graph(self.name, self.part, run)
 
     def other(self, error: ExportError) -> Callable[[], Graph] | None:
-        """Leave out fused attention, or repeated layers."""
+        """Return how to trace without fused attention or repeated layers; None if impossible."""
         if isinstance(error, WrongGraphError) and self._tracing.fusing.has_fused(self.name):
             return partial(self._not_fused, "the graph with fused attention was wrong")
         if self.name in self._all.repeating.done:
@@ -93,7 +93,7 @@ class PartWays(Ways[Graph]):
     def instead(
         self, refused: ExportError, plain: ExportError | None
     ) -> Callable[[], Graph] | None:
-        """Leave out fused attention, or trace the example's length, which needs no rewriting."""
+        """Return how to trace without fused attention or for a fixed length; None if impossible."""
         if self._tracing.fusing.has_fused(self.name):
             return partial(self._not_fused, "the graph cannot be made with fused attention")
         if self.name in self._tracing.lengths:
@@ -108,15 +108,15 @@ class PartWays(Ways[Graph]):
     def _of_one_length(self, refused: ExportError) -> Graph:
         self._tracing.lengths.discard(self.name)
         self.start()
-        self.note(f"the length of the text does not vary, since {refused.args[0]}")
+        self.note(f"the length of the text does not vary, because {refused.args[0]}")
         return super().first()
 
     def prefers(self, refused: ExportError, plain: ExportError) -> bool:
-        """Return whether the plain graph could not be made because of control flow."""
+        """Return whether control flow is the reason why the plain graph could not be made."""
         return isinstance(refused, RewriteError) and not isinstance(plain, WrongGraphError)
 
     def start(self) -> None:
-        """Forget all graphs, and the notes on them."""
+        """Forget all graphs and the notes on them."""
         super().start()
         self.notes: list[str] = []
 
@@ -125,7 +125,7 @@ class PartWays(Ways[Graph]):
         self.notes.append(text)
 
     def observed(self) -> Rewriter:
-        """Run the part with small weights, or without, and observe its conditions and loops."""
+        """Run the part with few or no weights, and observe its conditions and loops."""
         told = f"{self.name}: rewriting has to run the model's code"
         reason: Exception | None = None
         with self._tracing.meter.step(f"observe {self.name}"), silently(told, ""):
@@ -149,12 +149,12 @@ class PartWays(Ways[Graph]):
             return Rewriter(parts["example"].module, calls, **only(self.how, REWRITER_KEYWORDS))
 
     def check(self, rewriter: Rewriter) -> None:
-        """Compare the rewritten twin with the original one."""
+        """Compare the rewritten small model with the original one."""
         with _running(self.twin, self.surroundings):
             rewriter.check()
 
     def _parts(self, model: Any) -> dict[str, Part]:
-        """Return the part of a model by the name of the input set."""
+        """Return this part of a model, with the inputs of each input set."""
         kind: Graphs = "one" if self.name == "model" else "two"
         graphs, _ = example_graphs(model, self._all.inputs, self._tracing.dynamic, kind)
         if not self._tracing.dynamic:
@@ -162,7 +162,7 @@ class PartWays(Ways[Graph]):
         return {title: each[self.name] for title, each in graphs.items()}
 
     def prove(self) -> None:
-        """Compare the rewritten graph with its code on the twin, without reading weights.
+        """Compare the rewritten graph of the small model with its code, without reading weights.
 
         Raises:
             ExportError: the outputs differ.
@@ -170,7 +170,7 @@ class PartWays(Ways[Graph]):
         missing = missing_text("onnxruntime")
         if not self.twin.has_weights or missing:
             why = f": {missing}" if missing else ""
-            self.note(f"nothing has compared the rewritten graph{why}")
+            self.note(f"the rewritten graph was not compared{why}")
             return
         with self._tracing.meter.step(f"prove {self.name}"):
             found = self._proved()
@@ -208,11 +208,11 @@ class PartWays(Ways[Graph]):
 
 @dataclass
 class FolderWays:
-    """The ways of making the graphs of a model.
+    """The ways of making all graphs of a model.
 
     Args:
         tracing: traces one graph.
-        inputs: examples, or the names of those that are made.
+        inputs: examples, or the names of inputs for which examples are made.
         how: whether code is rewritten, and whether layers are repeated.
     """
 
@@ -226,18 +226,18 @@ class FolderWays:
         self.repeating = Repeating(self.tracing, self.inputs)
 
     def with_inputs(self, inputs: Inputs) -> FolderWays:
-        """Return new ways with the same options, without any state on graphs."""
+        """Return new ways for other inputs, with the same options and no graphs yet."""
         self.tracing.lengths.clear()
         return FolderWays(self.tracing, inputs, self.how)
 
     @property
     def done(self) -> dict[str, Rewriting]:
-        """The rewriting of each graph that has some."""
+        """The rewriting of each graph that was rewritten."""
         found = {name: each.rewriting for name, each in self._parts.items()}
         return {name: rewriting for name, rewriting in found.items() if rewriting is not None}
 
     def graph(self, name: str, part: Part) -> Graph:
-        """Trace a part, plainly if that works.
+        """Trace a part, without rewriting if that works.
 
         Raises:
             ExportError: no way leads to a graph.
@@ -246,17 +246,17 @@ class FolderWays:
         return self._parts[name].first()
 
     def again(self, name: str, part: Part, error: ExportError) -> Graph:
-        """Trace a part in another way, since its graph is wrong.
+        """Trace a part in another way because its graph is wrong.
 
         Raises:
-            ExportError: there is none; the message says what was tried.
+            ExportError: there is no other way; the message says what was tried.
         """
         ways = self._parts.setdefault(name, PartWays(self, name, part))
         ways.part = part
         return ways.again(error)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a graph that is already traced."""
+        """Rename a graph that was already traced."""
         if old in self._parts:
             self._parts[new] = self._parts.pop(old)
             self._parts[new].name, self._parts[new].title = new, f"{new}: "
@@ -264,17 +264,17 @@ class FolderWays:
         self.tracing.fusing.rename(old, new)
 
     def all_notes(self) -> list[str]:
-        """Return how graphs were rewritten, and what they leave out."""
+        """Return notes on how graphs were rewritten, and on what they leave out."""
         notes = [*self.tracing.fusing.notes(), *self.repeating.notes]
         notes += [(name, text) for name, each in self._parts.items() for text in each.notes]
         notes += [(name, str(text)) for name, each in self.done.items() for text in each.notes]
         return [f"{name}: {text}" for name, text in notes]
 
     def prove(self, checked: CheckedGraphs) -> None:
-        """Compare rewritten graphs that nothing has compared.
+        """Compare rewritten graphs that were not compared yet.
 
         Raises:
-            ExportError: the outputs of one differ.
+            ExportError: the outputs of a graph differ.
         """
         for name in self.done:
             if not checked.sets.get(name):
@@ -283,7 +283,7 @@ class FolderWays:
 
 @contextlib.contextmanager
 def _running(twin: Twin, surroundings: TransformersSurroundings) -> Iterator[None]:
-    """Let the code of a twin run, inside the context, as the trace will run it."""
+    """Let the code of a small model run inside the context as the trace will run it."""
     products = contextlib.nullcontext() if twin.has_weights else ZeroProducts()
     quietly = silently("the model's code does not run", "")
     with quietly, torch.no_grad(), surroundings.recording(), products:

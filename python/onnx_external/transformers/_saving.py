@@ -1,4 +1,4 @@
-"""The graphs of a model over one copy of its weights, and the files beside them."""
+"""Saves the graphs of a model over one copy of its weights, and the files next to them."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from ._recording import Made
 
 
 class Graph(NamedTuple):
-    """One graph, and the data that fills it."""
+    """One graph, and how its weights are filled."""
 
     skeleton: Skeleton
     made: abc.Mapping[str, Made]
-    """The origin of its weights in the checkpoint."""
+    """How the graph's weights are made from tensors of the checkpoint."""
     sizes: Sizes
-    """The assumptions of its trace about sizes."""
+    """The assumptions that the trace made about sizes."""
 
 
 class Part(NamedTuple):
-    """Graphs that share their data files, and the storage of their weights."""
+    """Graphs that share their data files, and how their matrices are stored."""
 
     graphs: abc.Mapping[str, Graph]
     """The graphs by name, without the suffix."""
     suffix: str = ""
-    """Behind the name of each graph in the names of files."""
+    """The suffix that follows the name of each graph in file names."""
     quantize: QuantizeArgument = None
 
     def file(self, name: str) -> str:
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 
 class Saving:
-    """Saves a model: all of its graphs, or nothing."""
+    """Saves either all graphs of a model, or nothing."""
 
     def __init__(
         self,
@@ -64,10 +64,10 @@ class Saving:
         Args:
             weights: the file or folder with the weights.
             target: a folder or a file.
-            parts: the graphs, each part over data files of its own.
-            made: files that were made to replace those of the model beside the graphs.
-            place: the folder in `target` for the graphs.
-            apart: each graph has data files of its own.
+            parts: the graphs; each part has data files of its own.
+            made: new files, which are copied instead of the model's files of these names.
+            place: the subfolder of `target` for the graphs.
+            apart: True if each graph has data files of its own.
             source: the model's folder, if its weights are elsewhere.
         """
         self._weights, self._source, self._target = weights, source or weights[0], target
@@ -81,11 +81,11 @@ class Saving:
         self._place = self.folder / place
         self.notes = note_on_pointers(self._files)
         self.copied: list[str] = []
-        """Files that are beside the graphs now."""
+        """The files that were copied next to the graphs."""
 
     @classmethod
     def of_all(cls, savings: abc.Sequence[Saving]) -> Saving:
-        """Return a Saving for the graphs of several, with the files beside the first one."""
+        """Combine several savings into one, with the files that the first one copies."""
         one = savings[0]
         parts = [part for each in savings for part in each._parts]
         if len(savings) == 1:
@@ -106,20 +106,21 @@ class Saving:
         if len(self._graphs) == 1:
             return self._target.parent
         raise InvalidArgumentError(
-            f"{self._target}: the model is several graphs ({', '.join(self._graphs)}); give the "
+            f"{self._target}: the model has several graphs ({', '.join(self._graphs)}); give a "
             "folder for them"
         )
 
     @property
     def _is_staged(self) -> bool:
-        """True if there are several saves, whose files are moved into place together at the end.
+        """True if files are moved into place together at the end, because there are several saves.
 
-        Also if data is found by its name, which a save beside an older one would change.
+        This is also the case if runtimes find data by file name, because a save chooses other
+        names if older files exist.
         """
         return self._apart or len(self._parts) > 1
 
     def plan(self, options: abc.Mapping[str, Any]) -> SaveReport:
-        """Check whether everything can be saved."""
+        """Check that everything can be saved, and return the plan."""
         if self._is_staged and not options.get("overwrite"):
             for name in self._graphs:
                 refuse_existing(self._place / name)
@@ -131,11 +132,12 @@ class Saving:
     def save(
         self, options: abc.Mapping[str, Any], look: Callable[[Path], None] | None = None
     ) -> SaveReport:
-        """Save it.
+        """Save the graphs and the files next to them.
 
         Args:
             options: the options of oe.save.
-            look: a callback with the folder of the graphs before they are moved into place.
+            look: a function that is called with the folder of the graphs before they are moved into
+                place.
         """
         beside = self._beside(options)
         with beside.saving(bool(options.get("fsync", True)), bool(options.get("overwrite"))):
@@ -155,7 +157,7 @@ class Saving:
 
     @property
     def beside(self) -> list[str]:
-        """The names of the files that will be beside the graphs."""
+        """The names of the files that will be next to the graphs."""
         return [file.name for file in self._files]
 
     def _save(self, options: abc.Mapping[str, Any], last: Beside | None, place: Path) -> SaveReport:
@@ -186,7 +188,7 @@ class Saving:
     def _saved(
         self, weights: Checkpoint, part: Part, place: Path, options: abc.Mapping[str, Any]
     ) -> Iterator[SaveReport]:
-        """Save the graphs of a part: each alone, or over one copy of their weights."""
+        """Save the graphs of a part, each alone or all over one copy of their weights."""
         options = {"quantize": part.quantize, **options}
         mapping: Mapping = options["mapping"]
         if len(part.graphs) == 1 or self._apart:
@@ -210,7 +212,7 @@ class Saving:
 
 
 def _with_data_name(options: abc.Mapping[str, Any], model: str) -> dict[str, Any]:
-    """Name the data file after the model, as runtimes in browsers look for it."""
+    """Return options in which the data file is named after the model, as browsers expect."""
     files: Layout = options.get("files") or Layout()
     if options.get("layout", "single") not in ("single", "shards") or files.data_name is not None:
         return dict(options)
@@ -218,6 +220,6 @@ def _with_data_name(options: abc.Mapping[str, Any], model: str) -> dict[str, Any
 
 
 def _given(graph: Graph, options: abc.Mapping[str, Any]) -> Skeleton | bytes:
-    """Return the graph as an object, which shares constants with others; "link" takes bytes."""
+    """Return the graph in the form for a save; layout "link" needs bytes."""
     linked = options.get("layout") == "link"
     return graph.skeleton.SerializeToString() if linked else graph.skeleton

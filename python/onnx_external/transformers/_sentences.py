@@ -1,8 +1,8 @@
-"""Sentence embeddings: the modules in modules.json, applied inside the model's graph.
+"""Adds the sentence-transformers modules in modules.json to the model's graph.
 
-sentence-transformers pools the tokens of a model, and may add dense layers and a normalization
-after that. `task="sentence-similarity"` makes them a part of the model, whose outputs are then
-`token_embeddings` and `sentence_embedding`, optimum's names.
+sentence-transformers pools the tokens of a model, optionally followed by dense layers and a
+normalization. `task="sentence-similarity"` makes these modules part of the model. Its outputs then
+have optimum's names, `token_embeddings` and `sentence_embedding`.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ _MODES = {  # as older versions write them, one flag for each
     "lasttoken": "lasttoken",
 }
 _LENGTH = 1e-9
-"""The smallest divisor, where a mask has no ones."""
+"""The minimum divisor, for masks that contain no ones."""
 
 
 @dataclass
 class SentenceOutput(ModelOutput):  # type: ignore[misc]
-    """The output of such a model."""
+    """The output of a model with sentence-transformers modules."""
 
     token_embeddings: torch.Tensor | None = None
     sentence_embedding: torch.Tensor | None = None
     last_hidden_state: torch.Tensor | None = None
-    """The tokens once more: optimum's classes, which sentence-transformers uses, look for this."""
+    """The tokens under a second name, which optimum's classes in sentence-transformers expect."""
 
 
 def with_sentences(model: Any, folder: Path) -> Any:
-    """Append the modules of sentence-transformers to a model.
+    """Append the sentence-transformers modules of a folder to a model.
 
     Args:
-        model: a model of transformers that returns last_hidden_state.
+        model: a transformers model that returns last_hidden_state.
         folder: the folder with modules.json.
 
     Raises:
-        NotFoundError: it has none.
-        InvalidArgumentError: a module is of a kind that is not known.
+        NotFoundError: the folder has no modules.json.
+        InvalidArgumentError: a module is of an unsupported kind.
     """
     steps = list(_steps(folder, model.dtype))
     own = type(model)
@@ -83,29 +83,29 @@ def with_sentences(model: Any, folder: Path) -> Any:
 
 
 def _steps(folder: Path, dtype: torch.dtype) -> Iterator[Any]:
-    """Yield the pooling, and the modules after it.
+    """Yield the pooling function, and the modules after it.
 
     Raises:
         NotFoundError: the folder has no modules.json.
-        InvalidArgumentError: there is a module that is not known.
+        InvalidArgumentError: a module is of an unsupported kind.
     """
     listed = [each for each in list_of(folder, "modules.json") if isinstance(each, dict)]
     if not listed:
         raise NotFoundError(
-            f"{folder / 'modules.json'}: not found; {TASK} needs the folder of a model of "
-            "sentence-transformers, and feature-extraction takes the model alone"
+            f"{folder / 'modules.json'}: not found; {TASK} needs a sentence-transformers folder; "
+            "use feature-extraction for the model alone"
         )
     kinds = [str(each.get("type")).rpartition(".")[2] for each in listed]
     if kinds[:2] != ["Transformer", "Pooling"]:
         raise InvalidArgumentError(
-            f"{folder / 'modules.json'}: begins with {', '.join(kinds[:2])}; {TASK} takes a "
-            "Transformer and a Pooling behind it"
+            f"{folder / 'modules.json'}: begins with {', '.join(kinds[:2])}; {TASK} needs a "
+            "Transformer followed by a Pooling"
         )
     for each, kind in zip(listed[1:], kinds[1:], strict=True):
         part = folder / str(each.get("path") or "")
         if kind not in _MAKERS:
             raise InvalidArgumentError(
-                f"{folder / 'modules.json'}: {kind} is not known here; {TASK} knows "
+                f"{folder / 'modules.json'}: {kind} is not supported; {TASK} supports "
                 f"{', '.join(_MAKERS)}"
             )
         made = _MAKERS[kind](part, read_leniently(part))
@@ -120,7 +120,7 @@ def _pooling(part: Path, config: dict[str, Any]) -> Callable[[Any, Any], Any]:
     unknown = [mode for mode in modes if mode not in _POOLS]
     if unknown:
         raise InvalidArgumentError(
-            f"{part / 'config.json'}: pooling_mode {unknown[0]!r} is none of {', '.join(_POOLS)}"
+            f"{part / 'config.json'}: pooling_mode {unknown[0]!r} is not one of {', '.join(_POOLS)}"
         )
 
     def pooled(tokens: Any, mask: Any) -> Any:
@@ -130,7 +130,7 @@ def _pooling(part: Path, config: dict[str, Any]) -> Callable[[Any, Any], Any]:
 
 
 def _at(tokens: Any, place: Any) -> Any:
-    """Return one token of each text, at a place of its own."""
+    """Return one token of each text, at a different position in each."""
     places = place.clamp(0, tokens.shape[1] - 1)[:, None, None].expand(-1, 1, tokens.shape[2])
     return tokens.gather(1, places)[:, 0]
 
@@ -173,7 +173,7 @@ class _Normalize(torch.nn.Module):  # type: ignore[misc]
 
 
 def _dense(part: Path, config: dict[str, Any]) -> torch.nn.Module:
-    """Make a dense layer whose weights become constants of the graph."""
+    """Make a dense layer whose weights become constants in the graph."""
     name = str(config.get("activation_function") or "torch.nn.modules.linear.Identity")
     activation = getattr(torch.nn, name.rpartition(".")[2], None)
     if not (isinstance(activation, type) and issubclass(activation, torch.nn.Module)):
@@ -182,7 +182,7 @@ def _dense(part: Path, config: dict[str, Any]) -> torch.nn.Module:
         values = {key: tensor.torch().clone() for key, tensor in weights.items()}
     bias = values.get("linear.bias")
     if "linear.weight" not in values:
-        raise InvalidArgumentError(f"{part}: its weights have no linear.weight")
+        raise InvalidArgumentError(f"{part}: the weights do not include linear.weight")
     wide = values["linear.weight"]
     linear = torch.nn.Linear(wide.shape[1], wide.shape[0], bias is not None)
     with torch.no_grad():

@@ -1,8 +1,8 @@
-"""Check of a config's numbers against the checkpoint, before a model is built from them.
+"""Checks a config's numbers against the checkpoint before a model is built from them.
 
-A model has no more layers than its checkpoint has tensors, no dimension that is larger than all of
-the checkpoint, and few parameters that the checkpoint lacks. Numbers that say otherwise would keep
-transformers busy for hours, or fill the memory.
+A model cannot have more layers than its checkpoint has tensors, or a dimension larger than the
+whole checkpoint, or many parameters that the checkpoint lacks. Numbers that contradict this would
+keep transformers busy for hours, or exhaust the memory.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _LABELS = re.compile(r"^_?num_(labels|classes)$")
 _NUMBER_OF = re.compile(r"^_?(num|n)_")
 _DIMENSION = re.compile(r"(size|sizes|dim|dims|width|channels)$|^d_")
 _PLACES = re.compile(r"length$|positions$|position_embeddings$")
-"""Lengths of texts, for which there may be no tensor."""
+"""Settings for sequence lengths, to which no tensor may correspond."""
 
 # Numbers up to these make no model that takes seconds or much memory.
 _FEW_LAYERS = 256
 _FEW_LABELS = 1 << 16
 _SMALL = 1 << 20
 _MORE_PARAMETERS = 2_000
-"""Parameters that a model may have in addition to 4 per tensor of the checkpoint."""
+"""The number of parameters that a model may have in addition to 4 per checkpoint tensor."""
 _MORE_ELEMENTS = 1 << 26
-"""Elements that its parameters may have in addition to 8 times the checkpoint's."""
+"""The number of elements that parameters may have in addition to 8 times the checkpoint's."""
 _BUFFER_BYTES = 1 << 29
-"""Bytes that its buffers may have in addition to 8 per element of the checkpoint."""
+"""The number of bytes that buffers may have in addition to 8 per element of the checkpoint."""
 
 
 class _Number(NamedTuple):
     where: str
-    """Its path in the config: "text_config.num_hidden_layers", "depths[2]"."""
+    """The path in the config, such as "text_config.num_hidden_layers" or "depths[2]"."""
     key: str
     value: float
 
@@ -64,10 +64,10 @@ def _is_size(key: str) -> bool:
 
 
 class Sizes:
-    """The shapes in a checkpoint, and the numbers in a config."""
+    """Compares the numbers in a config with the shapes in a checkpoint."""
 
     def __init__(self, path: Path, config: Mapping[str, Any], shapes: Mapping[str, Any]) -> None:
-        """Take the config's file, its content, and the shapes of the checkpoint's tensors."""
+        """Store the config's path and content, and the shapes of the checkpoint's tensors."""
         self._path = path
         self._numbers = list(_numbers(dict(config)))
         self._shapes = {name: tuple(shape) for name, shape in shapes.items()}
@@ -75,10 +75,10 @@ class Sizes:
         self._largest = max((max(shape, default=0) for shape in self._shapes.values()), default=0)
 
     def check(self) -> None:
-        """Raise an error for numbers that are wrong in any use by the model.
+        """Raise an error for numbers that are wrong however the model uses them.
 
         Raises:
-            MismatchError: the checkpoint contradicts one.
+            MismatchError: the checkpoint contradicts a number.
         """
         if not self._shapes:
             return
@@ -113,14 +113,14 @@ class Sizes:
         shown = f"{value:.0f}" if float(value).is_integer() and value < 1e15 else f"{value:g}"
         shape = list(self._shapes[tensor])
         error = MismatchError(
-            f"{self._path}: {where} is {shown}, and {what}: {tensor} has the shape {shape}; "
-            "correct the number, or put the weights there that belong to the config"
+            f"{self._path}: {where} is {shown}, but {what}: {tensor} has the shape {shape}; "
+            "correct the number, or replace the weights by those that belong to the config"
         )
         error.code = "mismatch"
         return error
 
     def _last_layer(self) -> str:
-        """Return a tensor of the last layer in the checkpoint."""
+        """Return the name of a tensor in the last layer of the checkpoint."""
 
         def number(name: str) -> int:
             return max((int(part) for part in name.split(".") if part.isdecimal()), default=-1)
@@ -128,7 +128,7 @@ class Sizes:
         return max(self._shapes, key=number)
 
     def _nearest(self, shape: tuple[int, ...]) -> str:
-        """Return a tensor that shares a dimension with a shape, or else the largest."""
+        """Return the name of a tensor that shares dimensions with a shape, else the largest one."""
 
         def alike(name: str) -> tuple[bool, int, int]:
             own = self._shapes[name]
@@ -139,10 +139,10 @@ class Sizes:
 
     @contextlib.contextmanager
     def bounding(self) -> Iterator[None]:
-        """Stop building, inside the context, a module that outgrows the checkpoint.
+        """Stop the building of a model inside the context when it outgrows the checkpoint.
 
         Raises:
-            MismatchError: of the number that seems to be the reason.
+            MismatchError: the model is too large; the error names the number that may cause it.
         """
         if not self._shapes:
             yield
@@ -174,7 +174,7 @@ class Sizes:
             raise self._too_large(found) from error
 
     def _refuse(self, shape: tuple[int, ...] | None) -> MismatchError:
-        """Raise the error for the shape that is too large; None for too many parameters."""
+        """Return the error for a shape that is too large; None means too many parameters."""
         if shape is None:
             counts = [each for each in self._numbers if _LAYERS.search(each.key)]
             counts = counts or [each for each in self._numbers if _NUMBER_OF.match(each.key)]
@@ -186,13 +186,13 @@ class Sizes:
             return self._too_large(found, shape or ())
         largest = self._nearest(())
         return MismatchError(
-            f"{self._path}: it describes a model that is many times as large as the checkpoint, "
-            f"which has {self._elements} elements in {len(self._shapes)} tensors: {largest} has "
-            f"the shape {list(self._shapes[largest])}; put the weights there that belong to it"
+            f"{self._path}: describes a model that is many times as large as the checkpoint, which "
+            f"has {self._elements} elements in {len(self._shapes)} tensors: {largest} has the "
+            f"shape {list(self._shapes[largest])}; replace the weights by those that belong to it"
         )
 
     def _suspect(self, shape: tuple[int, ...]) -> _Number | None:
-        """Return the largest number that is in a shape, but in no tensor of the checkpoint."""
+        """Return the largest number that is in a shape but in no tensor of the checkpoint."""
         dims = {dim for own in self._shapes.values() for dim in own}
         unknown = [
             each
@@ -205,7 +205,7 @@ class Sizes:
 
 
 class _Bound:
-    """Counts a model's parameters, and raises an error when there are too many."""
+    """Counts a model's parameters and buffers, and raises an error if there are too many."""
 
     def __init__(self, tensors: int, elements: int, refuse: Callable[[Any], Exception]) -> None:
         self._parameters = 4 * tensors + _MORE_PARAMETERS

@@ -1,6 +1,7 @@
-"""Models that keep the state of a text in attributes of their modules.
+"""Detects models that keep the state of a text in attributes of their modules.
 
-No graph has such a state: it is neither an input nor an output, so each call would lose it.
+A graph cannot have such a state: it is neither an input nor an output, so each call would lose
+it.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ _SHOWN = 3
 
 @contextlib.contextmanager
 def refusing_hidden_states(model: Any, given: Mapping[str, Any]) -> Iterator[None]:
-    """Raise an error if a model leaves state in its modules while generate() runs inside.
+    """Raise an error if generate(), run inside the context, leaves state in a model's modules.
 
     Args:
-        model: a model of transformers.
+        model: a transformers model.
         given: the inputs of generate().
 
     Raises:
-        ExportError: it does; the attributes are named.
+        ExportError: there is such state; the message names the attributes.
     """
     before = _held(model)
     yield
@@ -41,13 +42,13 @@ def refusing_hidden_states(model: Any, given: Mapping[str, Any]) -> Iterator[Non
         raise ExportError(
             f"{type(model).__name__} keeps the state of a text in its modules "
             f"({', '.join(states[:_SHOWN])}{more}), not in a cache that forward() takes and "
-            "returns, so a graph would lose the state after each call; transformers can run it, "
-            "and oe.torch.export takes a module whose forward() takes the state and returns it"
+            "returns, so a graph would lose the state after each call; for oe.torch.export, write "
+            "a module whose forward() takes and returns the state"
         )
 
 
 def _held(model: Any) -> dict[str, torch.Tensor]:
-    """Return the float tensors in plain attributes of modules: not parameters, not buffers."""
+    """Return the float tensors in attributes of modules that are not parameters or buffers."""
     kept = _tables()
     return {
         f"{name}.{key}" if name else key: value
@@ -58,7 +59,7 @@ def _held(model: Any) -> dict[str, torch.Tensor]:
 
 
 def _tables() -> tuple[str, ...]:
-    """Return attributes that modules recompute from the text's length, whatever they were."""
+    """Return the attributes that modules recompute from the text's length in each call."""
     from transformers.exporters import exporter_dynamo
 
     return tuple(getattr(exporter_dynamo, "_STATEFUL_CACHE_ATTRS", ()))

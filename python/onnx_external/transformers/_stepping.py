@@ -1,4 +1,4 @@
-"""The forward passes of generate(): for the prompt, and for the tokens after it."""
+"""Records the forward passes of generate(), for the prompt and for the tokens after it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from ._inputs import plain_words
 from ._unseen import with_media
 
 _ALONG = {"decoder_input_ids": 1, "decoder_position_ids": -1, "decoder_inputs_embeds": 1}
-"""Inputs that have an element for each new token, and the dimension of these."""
+"""Inputs that have an element for each new token, and the dimension of these elements."""
 
 WAY_OUT = (
-    "inputs={name: tensor} gives it other examples, and task='feature-extraction' takes the "
-    "class that does not generate"
+    "give other examples with inputs={name: tensor}, or use the class that does not generate "
+    "with task='feature-extraction'"
 )
 
 
 def with_prompt(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the inputs of generate(), with several tokens for a decoder with an encoder.
+    """Return the inputs of generate(), with several tokens for an encoder-decoder's decoder.
 
-    With a prompt of one token, torch would fix its length. Other batch sizes get prompts of other
-    lengths, before which generate() of most classes puts the token that starts a text.
+    torch would fix the length of a prompt of one token. The length of the prompt depends on the
+    batch size, and generate() of most classes inserts the start-of-text token before it.
     """
     found = dict(given)
     tensors = [each for each in given.values() if isinstance(each, torch.Tensor) and each.dim()]
@@ -43,23 +43,23 @@ def with_prompt(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def generate_inputs(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the inputs of generate(), with settings that let it run on weights without values."""
+    """Return the inputs of generate(), with settings that let it run without weights' values."""
     return {"logits_processor": [plain_words(model)], **cache_for(model), **given}
 
 
 def forward_calls(model: Any, given: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
     """Run transformers' own generate(), and return the inputs of each forward pass.
 
-    Classes that replace it (Whisper's) run the model for other purposes as well, such as to detect
-    the language, and call that of the base class for the text.
+    Classes that override generate(), such as Whisper's, also run the model for other purposes, such
+    as detecting the language, and call the base class's generate() for the text.
 
     Args:
-        model: a model of transformers; its weights need no values.
+        model: a transformers model, whose weights need no values.
         given: the inputs of generate().
-        count: the number of new tokens, each of which is one pass.
+        count: the number of new tokens, each of which takes one pass.
 
     Raises:
-        ExportError: it does not run.
+        ExportError: generate() does not run.
     """
     from transformers.exporters.utils import _capture_forward
 
@@ -72,18 +72,18 @@ def forward_calls(model: Any, given: Mapping[str, Any], count: int) -> list[dict
     with running, ZeroProducts(), _capture_forward(model) as calls:
         transformers.GenerationMixin.generate(model, **words, generation_config=settings)
         if len(calls) != count:
-            raise RuntimeError(f"it has run the model {len(calls)} times for {count} tokens")
+            raise RuntimeError(f"it ran the model {len(calls)} times for {count} tokens")
     for call in calls:
         call.pop("logits_to_keep", None)  # what generate() needs of a result is not the graph's
     return list(calls)
 
 
 def several_steps(calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the inputs of one forward pass that is equivalent to several with one token each.
+    """Return the inputs of one forward pass that is equivalent to several one-token passes.
 
     Args:
-        calls: consecutive calls; the cache and everything that does not grow are those of the
-            first.
+        calls: consecutive calls; the cache and all inputs that do not grow are taken from the
+            first call.
     """
     found = dict(calls[0])
     for name, dim in _ALONG.items():
@@ -97,12 +97,12 @@ def several_steps(calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def pair_of_calls(
     model: Any, given: Mapping[str, Any], several: bool
 ) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Return the two graphs of a decoder with an encoder, each as a module and its inputs.
+    """Return the two decoder graphs of an encoder-decoder, each as a module and its inputs.
 
     Args:
-        model: a model of transformers.
+        model: a transformers model.
         given: the inputs of generate().
-        several: prompts and steps are to have any number of tokens.
+        several: True if prompts and steps may have any number of tokens.
     """
     calls = calls_of_several(model, given) if several else None
     if calls is None:
@@ -111,9 +111,9 @@ def pair_of_calls(
 
 
 def calls_of_several(model: Any, given: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Return the inputs of a prompt of several tokens, and those of a step of several.
+    """Return the inputs of a prompt with several tokens, and of a step with several tokens.
 
-    None if the code of the model takes one token at a time.
+    If the code of the model only accepts one token at a time, the result is None.
 
     Args:
         model: a model of transformers.

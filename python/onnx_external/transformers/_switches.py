@@ -1,4 +1,4 @@
-"""Config switches for training, memory or a GPU, which an export disables."""
+"""Disables switches in configs that are for training, saving memory or GPUs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _PLAIN = {
 }
 """The value of each switch for inference."""
 _ATTENTION = "_attn_implementation_internal"
-"""The place of the kernel in a config; the property that sets it would also set those of its
-parts."""
+"""The attribute of a config for the attention kernel; its property would also change nested
+configs."""
 
 
 def without_switches(config: Any, made_by: Any) -> list[str]:
-    """Disable the switches, and return the note on them.
+    """Disable the switches in a config, and return a note on them.
 
     Args:
-        config: the config of the model, which is changed, and so are its parts.
+        config: the config of the model, which is changed, like the configs nested in it.
         made_by: the class of the model.
     """
     found: dict[str, None] = {}
@@ -41,11 +41,11 @@ def without_switches(config: Any, made_by: Any) -> list[str]:
             found[f"attn_implementation={kernel!r}"] = None
     if not found:
         return []
-    return [f"config.json: {', '.join(found)} set aside, which is for training, memory or a GPU"]
+    return [f"config.json: {', '.join(found)} ignored: only for training, memory or a GPU"]
 
 
 def configs_in(config: Any) -> Iterator[Any]:
-    """Yield a config, and those of its parts."""
+    """Yield a config and the configs nested in it."""
     yield config
     for value in list(vars(config).values()):
         if isinstance(value, transformers.PreTrainedConfig):

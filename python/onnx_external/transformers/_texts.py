@@ -1,4 +1,4 @@
-"""Texts as inputs of a graph, in chunks of a bounded length."""
+"""Splits texts into chunks of bounded length, as inputs for a graph."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from .._base.errors import InvalidArgumentError, ReadWriteError
 from ._guarding import LOCAL, alone
 
 LENGTH = 256
-"""Tokens of a row at most."""
+"""The maximum number of tokens per batch entry."""
 _LOGITS = 1 << 25
-"""Numbers of one run's logits at most, unless the rows are as short as _SHORT."""
+"""The maximum number of logits in one run, unless the length is down to _SHORT."""
 _SHORT = 16
 
 
 class Chunk(NamedTuple):
-    """A few rows of a text."""
+    """Part of a text, split into the entries of a batch."""
 
     given: dict[str, Any]
     """The inputs of the module."""
     ids: Any
-    """The tokens."""
+    """The tokens of the chunk: [batch, sequence]."""
 
 
 def tokens_of(folder: Path, text: Path) -> Any:
-    """Return a file's tokens, by the tokenizer of a folder, without special tokens.
+    """Return a file's tokens, made by a folder's tokenizer, without special tokens.
 
     Raises:
         ReadWriteError: the file cannot be read.
@@ -47,7 +47,7 @@ def tokens_of(folder: Path, text: Path) -> Any:
     except Exception as error:
         raise InvalidArgumentError(
             f"text: {folder} has no tokenizer that transformers can load "
-            f"({type(error).__name__}); put its files beside the model"
+            f"({type(error).__name__}); put its files next to the model"
         ) from error
     if len(ids) < 2:
         raise InvalidArgumentError(f"text: {text} has {len(ids)} tokens; give a longer one")
@@ -55,15 +55,15 @@ def tokens_of(folder: Path, text: Path) -> Any:
 
 
 def chunks(model: Any, given: Mapping[str, Any], ids: Any, dynamic: bool) -> Iterator[Chunk]:
-    """Yield a text in rows that replace the text of an example.
+    """Yield a text in batches that replace the text of an example.
 
-    Rows are as many as the example has. The last tokens, fewer than that, are left out.
+    The batch size is that of the example. Tokens at the end that do not fill a batch are left out.
 
     Args:
-        model: a model of transformers.
-        given: the example, with an empty cache if there is any.
+        model: a transformers model.
+        given: the example, with an empty cache if there is a cache.
         ids: all tokens.
-        dynamic: lengths vary; otherwise rows are as long as those of the example.
+        dynamic: True if lengths may vary; otherwise they are those of the example.
     """
     rows, width = given["input_ids"].shape
     config = model.config.get_text_config()
@@ -82,7 +82,7 @@ def chunks(model: Any, given: Mapping[str, Any], ids: Any, dynamic: bool) -> Ite
 
 
 def _like(name: str, value: Any, width: int, block: Any) -> Any:
-    """Return the value that accompanies a block of tokens, in place of an example's value."""
+    """Return the input that belongs to a block of tokens, in place of the example's input."""
     if not isinstance(value, torch.Tensor) or value.dim() > 2 or value.shape[-1:] != (width,):
         return value
     if value.is_floating_point():

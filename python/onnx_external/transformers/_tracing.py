@@ -1,4 +1,4 @@
-"""The graphs of a model: their choice, trace and conversion."""
+"""Determines the graphs of a model, traces them and converts them."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ from ._widening import widened
 
 
 class Part(NamedTuple):
-    """A module that becomes one graph, the model or a part of it, and its inputs."""
+    """A module that becomes one graph (the model or part of it), and its inputs."""
 
     module: Any
     given: dict[str, Any]
     prompt: dict[str, Any] | None = None
-    """The inputs of a prompt, if this is the one graph of a decoder: with an empty cache."""
+    """For the single graph of a decoder: the inputs of a prompt, with an empty cache."""
 
 
 def graph_modules(
@@ -61,11 +61,11 @@ def graph_modules(
     """Return the graphs of a model, each as a module and its inputs.
 
     Args:
-        model: a model of transformers.
-        inputs: examples, or the names of those that are made of the config.
-        dynamic: sizes are to vary.
-        graphs: "two": a decoder has one graph for the prompt and one for the steps behind it;
-            otherwise one for both, if it may have.
+        model: a transformers model.
+        inputs: examples, or the names of inputs for which examples are made from the config.
+        dynamic: True if sizes may vary.
+        graphs: "two": a decoder has one graph for the prompt and one for the steps after it;
+            otherwise it has one graph for both, if possible.
     """
     generates = model.can_generate()
     given = examples_of(model, inputs, dynamic)
@@ -87,7 +87,7 @@ def graph_modules(
 
 
 def encoder_of(model: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the encoder of a model, and its inputs among those of generate()."""
+    """Return the encoder of a model, and the inputs of generate() that the encoder takes."""
     names = (model.main_input_name, "attention_mask")
     return model.get_encoder(), {name: given[name] for name in names if name in given}
 
@@ -95,7 +95,7 @@ def encoder_of(model: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any
 def _generating(
     model: Any, given: Mapping[str, Any], several: bool
 ) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Return the graphs that generate() runs, without an encoder, as modules with inputs."""
+    """Return the graphs that generate() runs, except an encoder, as modules with inputs."""
     from transformers.exporters.utils import decompose_for_generation
 
     if model.config.is_encoder_decoder:
@@ -114,27 +114,27 @@ def _generating(
 
 
 def examples_of(model: Any, inputs: Inputs, dynamic: bool) -> dict[str, Any]:
-    """Return examples: the given ones, or made ones for the named inputs."""
+    """Return the given examples, or make examples of the named inputs."""
     if isinstance(inputs, Mapping):
         return varied(model, inputs) if dynamic else dict(inputs)
-    what = f"{type(model).__name__}: no example inputs can be made of its config"
+    what = f"{type(model).__name__}: no example inputs can be made from its config"
     with told(what, "give inputs={name: tensor}"):
         return dict(sample_inputs(model, inputs))
 
 
 class Converted(NamedTuple):
-    """The graph of a part, as torch.onnx made it."""
+    """The graph of a part as torch.onnx made it."""
 
     graph: Any
-    """The graph of onnx_ir."""
+    """The graph as an onnx_ir model."""
     sizes: Sizes
-    """Its assumptions about sizes."""
+    """The assumptions of the trace about sizes."""
     program: Any
-    """The program that was converted, node by node."""
+    """The program whose nodes were converted to the nodes of the graph."""
 
 
 Change: TypeAlias = Callable[[Any], Any]
-"""Makes a graph of onnx_ir of another."""
+"""A function that changes an onnx_ir model and returns the result."""
 
 
 def _plainly(trace: Any) -> Any:
@@ -147,28 +147,28 @@ def _as_it_is(model: Any) -> Any:
 
 @dataclass
 class Tracing:
-    """Traces the parts of a model, whose weights are in files."""
+    """Traces the parts of a model whose weights are in files."""
 
     loaded: Loaded
     dynamic: bool
     optimize: bool
     meter: Meter
     lengths: set[str] = field(default_factory=set)
-    """The graphs of models with a state in which the length of the text varies."""
+    """The graphs, among those of models with a state, in which the length of the text may vary."""
     opset_version: int | None = None
-    """That of the graphs; None: that of torch.onnx, or a newer one that makes a graph smaller."""
+    """The graphs' opset version; None: torch.onnx's, or a newer one that makes a graph smaller."""
     fusing: Fusing = field(default_factory=Fusing)
 
     def graph(self, name: str, part: Part, run: Run = _plainly) -> Graph:
-        """Trace a part, convert and optimize it.
+        """Trace a part, and convert and optimize it.
 
         Args:
             name: the name of the graph.
             part: the module and its inputs.
-            run: calls the trace.
+            run: a function that calls the trace.
 
         Raises:
-            ExportError: torch or transformers cannot do it.
+            ExportError: torch or transformers cannot export the part.
         """
         what = _what(name, part)
         recipes = made_of(self.loaded, part.module)
@@ -188,8 +188,8 @@ class Tracing:
         Args:
             name: the name of the graph.
             part: the module and its inputs.
-            model: the model that the module is, or is a part of.
-            run: calls the trace.
+            model: the model to which the module belongs.
+            run: a function that calls the trace.
         """
         exporting = exporter(run, self.fusing.translations(name))
         from transformers.exporters import OnnxConfig
@@ -214,14 +214,14 @@ class Tracing:
     def skeleton(
         self, name: str, part: Part, program: Any, keep: Sequence[str], then: Change = _as_it_is
     ) -> Skeleton:
-        """Optimize a graph; `ties` stays empty, since the map has every slot.
+        """Make the optimized skeleton of a graph; `ties` is empty, because the map fills all slots.
 
         Args:
             name: the name of the graph.
             part: the module and its inputs.
             program: the graph.
             keep: tensors of the module that the checkpoint does not fill.
-            then: changes the optimized graph.
+            then: a function that changes the optimized graph.
         """
 
         def change(model: Any) -> Any:
@@ -232,19 +232,19 @@ class Tracing:
         from transformers.exporters.utils import apply_patches
 
         what = f"torch cannot optimize {_what(name, part)}"
-        optimized_by = silently(what, "optimize=False leaves that out")
+        optimized_by = silently(what, "optimize=False skips this")
         with self.meter.step(f"optimize {name}"), optimized_by, apply_patches("onnx"):
             return make_skeleton(program, {}, keep, change)
 
     def _positions(self, name: str) -> int:
-        """Return how many positions the tables of attention by lengths have."""
+        """Return the number of positions in the rotary tables of attention by sequence lengths."""
         if self.fusing.form != "lengths" or not self.fusing.has_fused(name):
             return 0
         config = self.loaded.model.config.get_text_config(decoder=True)
         return int(getattr(config, "max_position_embeddings", None) or 0)
 
     def name_graph(self, model: Any, name: str, part: Part) -> None:
-        """Name the inputs, outputs and dimensions of a graph, and let its caches be shared."""
+        """Name inputs, outputs and dimensions, and allow caches to share buffers."""
         name_graph(model, name, part)
         if self.optimize and self.fusing.has_fused(name):
             from .._attention.buffers import let_buffers_be_shared  # which needs onnx_ir
@@ -258,7 +258,7 @@ def name_graph(model: Any, name: str, part: Part) -> None:
     """Name the inputs, outputs and dimensions of a graph.
 
     Args:
-        model: the graph, of onnx_ir.
+        model: the graph, as an onnx_ir model.
         name: the name of the graph.
         part: the part that was traced.
     """
@@ -277,7 +277,7 @@ def _what(name: str, part: Part) -> str:
 
 
 def made_of(loaded: Loaded, module: Any) -> dict[str, Any]:
-    """Return how the tensors of a module in the model are made, by the module's own names."""
+    """Return how the tensors of a module in the model are made, by their names in the module."""
     if module is loaded.model:
         return loaded.made
     by_tensor = {
@@ -293,15 +293,15 @@ def made_of(loaded: Loaded, module: Any) -> dict[str, Any]:
 
 
 def _shapes(model: Any, given: Mapping[str, Any], lengths: bool) -> dict[str, Any] | None:
-    """Return dynamic dimensions where transformers.exporters would not get them right.
+    """Return dynamic dimensions for models in which transformers.exporters would get them wrong.
 
-    The code of models with a state loops over the text, or cuts it into pieces of a fixed length: a
-    trace is right for one length only, and does not always say so.
+    The code of models with a state loops over the text, or cuts it into chunks of a fixed length. A
+    trace is only right for one length, and does not always say so.
 
     Args:
         model: the model to export.
-        given: its inputs.
-        lengths: the loops are rewritten, so that the length of a text varies as well.
+        given: the inputs of the model.
+        lengths: True if the loops are rewritten, so that the length of a text may also vary.
     """
     if not getattr(model, "_is_stateful", False):
         return None
@@ -334,7 +334,7 @@ def has_length(model: Any, part: Part) -> bool:
 
 
 def refuse_one_step(what: str, made: Skeleton) -> None:
-    """Raise an error for a graph that only runs once: its growing cache has a fixed length."""
+    """Raise an error for a graph that only runs once, because its growing cache is fixed."""
     outputs = {value.name: value for value in made.model.graph.outputs}
     for value in made.model.graph.inputs:
         longer = outputs.get(output_of(value.name or ""))
@@ -351,12 +351,12 @@ def refuse_one_step(what: str, made: Skeleton) -> None:
 
 
 def fixed_dimensions(made: Skeleton) -> list[str]:
-    """Return the fixed dimensions of a caller's inputs; caches naturally have some."""
+    """Return the fixed dimensions of inputs from the caller, which do not include caches."""
     return [f"{name}[{place}] = {dim}" for name, place, dim, _ in _fixed(made)]
 
 
 def _fixed(made: Skeleton) -> Iterator[tuple[str, int, int, Sequence[Any]]]:
-    """Yield the inputs with fixed dimensions: the name, the place, the size, and the shape."""
+    """Yield fixed dimensions of inputs: the name, the dimension, its size, and the shape."""
     for value in made.model.graph.inputs:
         if value.name and not is_carried(value.name) and value.shape is not None:
             for place, dim in enumerate(value.shape):
@@ -365,37 +365,37 @@ def _fixed(made: Skeleton) -> Iterator[tuple[str, int, int, Sequence[Any]]]:
 
 
 def notes_on_runtimes(graphs: Iterable[Skeleton], opset_version: int | None = None) -> list[str]:
-    """Return the note on the consequences of the graphs' opset version.
+    """Return a note on the consequences of the graphs' opset version.
 
     Args:
         graphs: the graphs to save.
-        opset_version: the version that was asked for.
+        opset_version: the version that the caller requested.
     """
     newest = max((each.model.opset_imports.get("", 0) for each in graphs), default=0)
     if opset_version is not None and newest < FUSED_OPSET:
         return [
-            f"ONNX opset {newest} has no RMSNormalization and no RotaryEmbedding, which are of "
-            f"{FUSED_OPSET}: norms of that kind and rotations are several nodes each"
+            f"ONNX opset {newest} lacks RMSNormalization and RotaryEmbedding, which opset "
+            f"{FUSED_OPSET} has: each such norm and rotation takes several nodes"
         ]
     if newest > FUSED_OPSET:
-        return [f"runtimes that are older than ONNX opset {newest} do not load the graphs"]
+        return [f"runtimes that are older than ONNX opset {newest} cannot load the graphs"]
     told = (
-        f"the operators are those of ONNX opset {newest}, which ONNX Runtime has since 1.23; "
-        "opset_version=20 leaves them out"
+        f"the graphs use ONNX opset {newest}, which ONNX Runtime supports since 1.23; "
+        "opset_version=20 avoids this"
     )
     return [told] if newest == FUSED_OPSET else []
 
 
 FIXED_SIZES = "fixed-sizes"
-"""The kind of the note on sizes that do not vary."""
+"""The kind of the note on fixed sizes."""
 FIXED = "sizes that do not vary"
-"""The title of the lists of them."""
+"""The title of lists of fixed sizes."""
 
 
 def notes_of_fixed(graphs: Mapping[str, Skeleton]) -> list[Note]:
-    """Return the note on batch sizes, lengths and image sides that the traces have fixed.
+    """Return a note on batch sizes, lengths and image sides that the traces have fixed.
 
-    A decoder takes one word at a time by nature.
+    Lengths of 1 are not reported, because decoders usually take one token at a time.
     """
     told = [
         f"{name}[{place}] = {dim}" + (f" of {graph}" if len(graphs) > 1 else "")

@@ -1,8 +1,8 @@
-"""Files that transformers.js needs beside the graphs. Tested with transformers.js 4.3.2.
+"""Creates files that transformers.js needs next to the graphs. Tested with transformers.js 4.3.2.
 
 It looks for the graphs in `onnx/`, for the data of `onnx/model.onnx` in `onnx/model.onnx_data`, and
-for `tokenizer.json`. In a browser it takes graphs of 8 bits, and no data files, unless config.json
-says otherwise.
+for `tokenizer.json`. In a browser, it uses graphs with 8-bit codes and without data files, unless
+config.json says otherwise.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _CONFIG, _PROCESSOR = "config.json", "preprocessor_config.json"
 _SETTINGS, _COUNTS = "transformers.js_config", "use_external_data_format"
 _TOKENIZER = "tokenizer.json"
 _PARTS = ("image_processor", "feature_extractor")
-"""Parts of processor_config.json, which transformers 5 writes and transformers.js does not read."""
+"""Parts of processor_config.json, which transformers 5 writes but transformers.js does not read."""
 _HYBRIDS = ("falcon_h1", "granitemoehybrid", "nemotron_h")
 _LAYERS = {"linear_attention": "mamba", "full_attention": "attention"}
-"""By the names of layers in configs of transformers 5, those that transformers.js reads."""
+"""The names of layer types that transformers.js reads, by their names in transformers 5."""
 LARGEST = 3 << 30
-"""Bytes of weights: with 3.0 GiB Chromium's 4 GiB were enough, and with 3.75 GiB not."""
+"""The maximum size of weights in bytes. Chromium's 4 GiB sufficed for 3.0 GiB, but not for 3.75."""
 _TEXTS = ("tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
-"""A folder with one of these has a tokenizer."""
+"""Files of which a folder with a tokenizer has at least one."""
 
 
 def files(source: Path, made: Path) -> list[Path]:
-    """Make config.json and, where they are missing, those of the processor and the tokenizer.
+    """Write config.json and, if they are missing, the files of the processor and the tokenizer.
 
     Args:
         source: the model's folder.
-        made: the folder in which the files are made.
+        made: the folder into which the files are written.
     """
     config = without_settings(read_leniently(source))
     found = [_written(made / _CONFIG, {**config, **_known_layers(config)})]
@@ -52,13 +52,13 @@ def files(source: Path, made: Path) -> list[Path]:
 
 
 def settle(made: Path, dtype: str, data: Mapping[str, int], target: Path) -> None:
-    """Write into config.json which graph is the default, and where its data is.
+    """Record in config.json which variant is the default, and how many data files graphs have.
 
     Args:
-        made: the folder in which files() has made it.
-        dtype: the variant.
-        data: the number of data files of a graph, by the name of its file.
-        target: the folder that it goes into, which may have other graphs already.
+        made: the folder into which files() has written config.json.
+        dtype: the name of the default variant.
+        data: the number of data files of each graph, by file name.
+        target: the output folder, which may already contain other graphs.
     """
     old = read_leniently(target).get(_SETTINGS)
     counts = old.get(_COUNTS) if isinstance(old, dict) else None
@@ -74,7 +74,7 @@ def settle(made: Path, dtype: str, data: Mapping[str, int], target: Path) -> Non
 
 
 def data_files(planned: SaveReport) -> dict[str, int]:
-    """Return how many data files each graph has, by the name of its file."""
+    """Return how many data files each graph has, by the graph's file name."""
     return {
         Path(each.model).name: len({tensor.file for tensor in each.tensors if tensor.file})
         for each in planned.models
@@ -82,19 +82,19 @@ def data_files(planned: SaveReport) -> dict[str, int]:
 
 
 def notes_on_size(planned: SaveReport) -> list[str]:
-    """Return the notes on graphs whose weights a page in a browser cannot hold."""
+    """Return notes on graphs whose weights are too large for a browser page."""
     large = {Path(each.model).name: each.bytes for each in planned.models if each.bytes > LARGEST}
     sizes = ", ".join(f"{name} ({size / 1e9:.1f} GB)" for name, size in large.items())
     if not large:
         return []
     return [
-        f"a page in a browser has 4 GiB of memory and loads about 3 GiB of weights, which {sizes} "
-        "exceeds; variants='q4' makes them smaller, and Node does not have this limit"
+        f"a browser page has 4 GiB of memory and can load about 3 GiB of weights, which {sizes} "
+        "exceeds; variants='q4' reduces the size, and Node does not have this limit"
     ]
 
 
 def _known_layers(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the types of the layers of a hybrid by names that transformers.js has."""
+    """Return the layer types of a hybrid model by the names that transformers.js reads."""
     kinds = config.get("layer_types")
     if config.get("model_type") not in _HYBRIDS or not isinstance(kinds, list):
         return {}
@@ -107,7 +107,7 @@ def _written(path: Path, document: Any) -> Path:
 
 
 def _flat_processor(source: Path) -> Any:
-    """Return the image or sound settings of processor_config.json; None if not needed."""
+    """Return the image or sound settings in processor_config.json; None if they are not needed."""
     if (source / _PROCESSOR).is_file():
         return None
     nested = read_leniently(source, "processor_config.json")
@@ -117,7 +117,7 @@ def _flat_processor(source: Path) -> Any:
 
 
 def _made_tokenizer(source: Path, made: Path) -> Path:
-    """Make tokenizer.json from the other files of a tokenizer."""
+    """Create tokenizer.json from the other files of a tokenizer."""
     import transformers
 
     folder = made / "tokenizer"
@@ -127,12 +127,13 @@ def _made_tokenizer(source: Path, made: Path) -> Path:
             found.save_pretrained(folder)
     except Exception as error:  # of whatever kind: a class, a package or a file is missing
         raise ExportError(
-            f"{source}: transformers.js needs {_TOKENIZER}, and transformers cannot make it of the "
-            f"other files of the tokenizer: {error}"
+            f"{source}: transformers.js needs {_TOKENIZER}, but transformers cannot create it from "
+            f"the other files of the tokenizer: {error}"
         ) from error
     if not (folder / _TOKENIZER).is_file():
         raise ExportError(
-            f"{source}: transformers.js needs {_TOKENIZER}, and {type(found).__name__} of "
-            "transformers does not write one; convert the tokenizer with the tokenizers package"
+            f"{source}: transformers.js needs {_TOKENIZER}, but transformers' "
+            f"{type(found).__name__} does not write it; convert the tokenizer with the tokenizers "
+            "package"
         )
     return (folder / _TOKENIZER).rename(made / _TOKENIZER)

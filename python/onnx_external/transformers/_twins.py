@@ -1,8 +1,8 @@
-"""A small model with the code of a large one, to observe that code.
+"""Makes a small model with the code of a large one, in order to observe that code.
 
-The control flow of a model is in its classes, and all layers of a class share it. So a model of the
-same classes that has few layers, and weights of its own, shows the values it sees; the weights of
-the model itself are not read.
+The control flow of a model is in its classes, and all layers of a class share it. A model of the
+same classes with few layers and random weights therefore shows the same control flow, and the
+model's own weights are not read.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _NARROWER = (1, 2, 4, 8, 16, 32, 64)
 _STATE = ("training", "name_or_path")
 """Attributes that differ between a loaded model and a newly made one."""
 _MOST = 1 << 25
-"""Parameters that a twin may have: 128 MiB."""
+"""The maximum number of parameters of a small model, which take 128 MiB."""
 
 
 @dataclass
 class Twin:
-    """A model that runs in place of another."""
+    """A small model that runs in place of another model."""
 
     model: Any
     text: str
-    """Its description, in a sentence."""
+    """A description of the model for notes."""
     has_weights: bool = True
 
 
 def twins(model: Any) -> Iterator[Twin]:
-    """Yield models with a model's code, and numbers to run it on, the best first.
+    """Yield small models with a model's code, and values to run it on, the best first.
 
-    The last is the model itself, whose weights read as zeros if they have no values.
+    The last one is the model itself, whose weights read as zeros if they have no values.
 
     Args:
-        model: a model of transformers; its weights need no values.
+        model: a transformers model, whose weights need no values.
     """
     whole = _without_memory(model, model.config)  # one that has run may have other flags
     wanted = _parts(model if whole is None else whole)
@@ -79,7 +79,7 @@ def _narrowed(model: Any, config: Any) -> Iterator[Twin]:
 
 
 def _parts(model: Any) -> set[Any]:
-    """Return a model's parts: for each kind its class, and its strings and flags."""
+    """Return the kinds of modules in a model, with their classes, strings and flags."""
     found = set()
     for name, module in model.named_modules():
         words = {
@@ -92,7 +92,7 @@ def _parts(model: Any) -> set[Any]:
 
 
 def _with_layers(config: Any, layers: int) -> Any:
-    """Return a config with at most this number of layers of each kind."""
+    """Return a config with at most this many layers of each kind."""
     made = copy.deepcopy(config)
     for part in configs_in(made):
         settings = vars(part)  # written to directly: the config need not be consistent in between
@@ -128,7 +128,7 @@ def _divided(value: Any, factor: int) -> Any:
 
 
 def _without_memory(model: Any, config: Any) -> Any:
-    """Return a model of this config whose parameters take no memory, or None."""
+    """Return a model with this config whose parameters take no memory; None if impossible."""
     return _made(lambda: build(lambda: type(model)(config)))
 
 
@@ -154,7 +154,7 @@ def _with_weights(model: Any, config: Any) -> Any:
 
 
 def _stir(parameter: torch.Tensor) -> None:
-    """Set a parameter to different values that affect the result, independent of its init."""
+    """Set a parameter to different values that affect the result, whatever its initial values."""
     noise = torch.randn_like(parameter)
     if parameter.dim() > 1:
         parameter.copy_(noise * parameter[0].numel() ** -0.5)

@@ -1,4 +1,4 @@
-"""Models that take images, videos or sound, and whose graphs would not."""
+"""Detects models that take images, videos or sound but whose graphs would not."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from .._base.errors import ExportError
 from .._saving.reports import SaveReport
 
 _MEDIA = re.compile(r"pixel|image|video|vision|visual|audio|speech|sound|spectrogram")
-"""A pattern for the names of inputs and of modules."""
+"""A pattern for the names of inputs and modules that process media."""
 _SOUNDS = ("input_features", "input_values")
 _KINDS = {"image": "images", "video": "videos", "audio": "sound"}
 _SHOWN = 4
-"""Modules and keys that a message lists."""
+"""The maximum number of modules and keys that a message lists."""
 
 
 def refuse_unseen(model: Any, given: Iterable[Mapping[str, Any]]) -> None:
-    """Raise an error for graphs without media of a model that takes media: a part would be lost.
+    """Raise an error if a model takes media but none of its graphs does.
+
+    A part of the model would be missing.
 
     Args:
-        model: a model of transformers.
+        model: a transformers model.
         given: the inputs of each graph.
 
     Raises:
@@ -35,25 +37,25 @@ def refuse_unseen(model: Any, given: Iterable[Mapping[str, Any]]) -> None:
     raise ExportError(
         f"{type(model).__name__} takes {taken}, but no graph would: a text-only example does "
         f"not run the part that reads them{_parts_in_brackets(model)}, whose "
-        "weights would be left out; give inputs={name: tensor} with all that the model takes, as "
-        "its processor makes it of a text and an image, for one graph of each part, or export a "
-        "part by oe.torch.export"
+        "weights would be left out; give inputs={name: tensor} with everything that the model "
+        "takes, as its processor makes it from a text and an image, or export a part with "
+        "oe.torch.export"
     )
 
 
 def with_media(model: Any, way_out: str) -> str:
-    """Return advice for when generate() has no graphs: a model that takes media has parts."""
+    """Return advice for a failing generate(); for models that take media, to export parts."""
     taken = _media_of(model)
     if not taken:
         return way_out
     return (
         f"it takes {taken}: oe.torch.export exports the part that reads them"
-        f"{_parts_in_brackets(model)}, and those behind it; {way_out}"
+        f"{_parts_in_brackets(model)}, and those after it; {way_out}"
     )
 
 
 def _media_of(model: Any) -> str:
-    """Return the media that a model takes, and by which inputs; nothing if none."""
+    """Return the media that a model takes, with its inputs for them; "" if it takes none."""
     declared = model.input_modalities
     kinds = [declared] if isinstance(declared, str) else list(declared)
     media = [text for kind, text in _KINDS.items() if kind in kinds]
@@ -77,7 +79,7 @@ def _is_medium(name: str) -> bool:
 
 
 def _parts(model: Any) -> Iterable[tuple[str, Any]]:
-    """Return the modules directly in the model, or in its base, that are named after media."""
+    """Yield the modules directly in the model, or in its base, that are named after media."""
     for prefix, module in (("", model), (f"{model.base_model_prefix}.", model.base_model)):
         for name, each in module.named_children():
             if _is_medium(name) or "projector" in name or "connector" in name:
@@ -87,22 +89,22 @@ def _parts(model: Any) -> Iterable[tuple[str, Any]]:
 
 
 def left_keys(report: SaveReport, unused: Iterable[str]) -> list[str]:
-    """Return keys that a model loads and no graph has, without those computed into graphs.
+    """Return keys that a model loads but no graph has, except keys computed into graphs.
 
     Args:
-        report: on the save.
+        report: the report on the save.
         unused: keys that the model does not load.
     """
     return sorted({*report.unmatched_keys} - {*report.baked_keys, *unused})
 
 
 def note_on_keys(report: SaveReport, left: Iterable[str], class_name: str) -> list[str]:
-    """Return the note on tensors that a model loads and that no graph has.
+    """Return a note on tensors that a model loads but no graph has.
 
-    This excludes counters of training and mask tokens.
+    Training counters and mask tokens are not included.
 
     Args:
-        report: on the save.
+        report: the report on the save.
         left: the result of left_keys().
         class_name: the name of the model's class.
     """

@@ -1,7 +1,7 @@
-"""The graphs of a model in all requested variants, saved and reported together.
+"""Saves the graphs of a model in all requested variants, and reports on them together.
 
-Each float type has a trace of its own, since the code of a model depends on it: in float16 it
-computes norms in float32, for one. Variants with codes are saves of the graph in floats.
+Each float type has its own trace, because the code of a model depends on it: in float16, for
+example, it computes norms in float32. Quantized variants are saves of the graphs in floats.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ class Exports:
     """The exports of a model, one for each float type.
 
     Args:
-        exporters: the exporters, whose graphs are checked.
-        has_names: variants were asked for by name.
-        meter: measures it.
+        exporters: the exporters, whose graphs have been checked.
+        has_names: True if variants were requested by name.
+        meter: measures the steps.
     """
 
     exporters: list[FolderExporter]
     has_names: bool
     meter: Meter
     quality: dict[str, str] = field(default_factory=dict)
-    """The loss of each graph with codes."""
+    """The loss of each quantized graph, as a sentence."""
     _notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Prepare the save of all."""
+        """Prepare the save of all graphs."""
         self._saves = Saving.of_all([each.saves for each in self.exporters])
 
     def save(self, planned: SaveReport, dry_run: bool) -> SaveReport:
-        """Save all graphs and the files beside them, or return the plan of a dry run.
+        """Save all graphs and the files next to them, or return the plan of a dry run.
 
         Args:
-            planned: the plan of the only exporter, if there is one only.
+            planned: the plan of the exporter, if there is only one.
             dry_run: write nothing.
 
         Raises:
-            ExportError: a graph with codes returns no numbers.
-            RunError: ONNX Runtime cannot load it.
+            ExportError: a quantized graph returns NaN or infinity.
+            RunError: ONNX Runtime cannot load a quantized graph.
         """
         first = self.exporters[0]
         if len(self.exporters) > 1:
@@ -78,7 +78,7 @@ class Exports:
         return [variant for each in self.exporters for variant in each.variants]
 
     def _compare(self, folder: Path) -> None:
-        """Run the graphs with codes beside those with floats, before they are moved into place."""
+        """Compare quantized graphs with the graphs in floats, before they are moved into place."""
         for exporter in self.exporters:
             for variant in exporter.variants:
                 if variant.quantize is not None and exporter.checked.examples:
@@ -127,17 +127,17 @@ class Exports:
 
 
 def _refuse_no_numbers(name: str, output: str, got: Any, want: Any) -> None:
-    """Raise an error for a graph with codes that returns NaN or infinity where floats do not."""
+    """Raise an error if a quantized graph returns NaN or infinity but the floats do not."""
     if is_float(want) and is_float(got) and got.shape == want.shape:
         if (np.isfinite(want) & ~np.isfinite(got)).any():
             raise ExportError(
-                f"{name}: gives values of {output} that are not numbers for the example, which the "
-                "graph in floats does not; leave this variant out"
+                f"{name}: returns NaN or infinity in {output} for the example, which the graph in "
+                "floats does not; leave this variant out"
             )
 
 
 def _joined(reports: list[ModelReport]) -> ModelReport:
-    """Return the report on the graphs of several exports, with their lists by graph merged."""
+    """Combine the reports on several exports into one."""
     first, *rest = reports
     for other in rest:
         for each in fields(ModelReport):

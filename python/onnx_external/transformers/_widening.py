@@ -1,9 +1,9 @@
-"""Graphs that compute in float32 with weights that keep the 16 bits of their files.
+"""Makes graphs that compute in float32 with weights that keep the 16-bit type of their files.
 
-ONNX Runtime's CPU provider lacks operators in bfloat16, the type of most language models. A weight
-of a graph in float32 can have the type of its file if a Cast follows it: ONNX Runtime computes it
-once, when it loads the model. So no weight is converted on disk, and a model can still link to its
-checkpoint.
+ONNX Runtime's CPU provider lacks operators for bfloat16, the type of most language models. In a
+graph that computes in float32, a weight can keep the type of its file if a Cast follows it, which
+ONNX Runtime evaluates once when it loads the model. No weight is converted on disk, and a model can
+still link to its checkpoint.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import onnx_ir
 
 _NARROW = {torch.bfloat16: "BFLOAT16"}
-"""Types in which ONNX Runtime's CPU provider computes little, by ONNX's names.
+"""Types that few operators of ONNX Runtime's CPU provider support, by ONNX's names.
 
-Of float16 it lacks nothing: it converts around the operators that it has in float32 only.
+float16 is not among them: for operators that only support float32, it inserts conversions.
 """
 _SCOPES = ("pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.name_scopes")
-"""Metadata by which a node belongs to a module."""
+"""Metadata that assigns a node to a module."""
 
 
 def narrow_keys(state: Mapping[str, torch.Tensor], halves: bool = False) -> dict[str, str]:
@@ -34,14 +34,14 @@ def narrow_keys(state: Mapping[str, torch.Tensor], halves: bool = False) -> dict
 
     Args:
         state: the tensors of a checkpoint.
-        halves: include those in float16, for a checkpoint whose other tensors are float32.
+        halves: also include keys in float16, for a checkpoint whose other tensors are float32.
     """
     kinds = _NARROW | ({torch.float16: "FLOAT16"} if halves else {})
     return {name: kinds[tensor.dtype] for name, tensor in state.items() if tensor.dtype in kinds}
 
 
 def computing_type(config: Any, state: Mapping[str, torch.Tensor]) -> str | None:
-    """Return "float32" if transformers would compute in a type that no CPU supports, or None.
+    """Return "float32" if transformers would use a type that CPUs do not support, or None.
 
     Args:
         config: the config of the model.
@@ -56,10 +56,10 @@ def computing_type(config: Any, state: Mapping[str, torch.Tensor]) -> str | None
 
 
 def note_on_types(keys: Mapping[str, str]) -> list[str]:
-    """Return the note on weights that keep a type that graphs do not compute in."""
+    """Return notes on weights that keep a type in which the graphs do not compute."""
     names = sorted({name.lower() for name in keys.values()})
     return [
-        f"the graphs compute in float32, and the weights stay in {name}, as they are stored: ONNX "
+        f"the graphs compute in float32, but the weights stay in {name}, as they are stored: ONNX "
         f'Runtime converts them when it loads a graph (dtype="float32" converts them while they '
         "are written, which quantizers need)"
         for name in names
@@ -70,7 +70,7 @@ def widened(graph: Graph, keys: Mapping[str, str]) -> Graph:
     """Return the graph in which weights that are cast from such keys keep the keys' type.
 
     Args:
-        graph: its skeleton is changed.
+        graph: the graph, whose skeleton is changed.
         keys: the result of narrow_keys().
     """
     made: dict[str, Made] = dict(graph.made)
@@ -104,7 +104,7 @@ def _keys(made: Made) -> Iterable[str]:
 
 
 def _without_cast(made: Made) -> Made | None:
-    """Return it in the type of its keys; None unless all of it is cast."""
+    """Return how a weight is made without casts; None unless all of its parts are cast."""
     if isinstance(made, Step):
         if made.name == "cast":
             return made.of if not _casts(made.of) else None
@@ -126,8 +126,8 @@ def _casts(made: Made) -> bool:
 def _put_cast(value: onnx_ir.Value, dtype: str) -> None:
     """Change the type of a weight, and append a Cast to it.
 
-    Nodes that only move its elements do so in that type, with a Cast behind them: a save finds a
-    weight and its Transpose together, and an embedding takes half of the memory.
+    Nodes that only move the weight's elements use the new type, and a Cast follows them. So a
+    weight and its Transpose stay together for the save, and an embedding takes half of the memory.
     """
     import onnx_ir
 
@@ -147,14 +147,14 @@ def _put_cast(value: onnx_ir.Value, dtype: str) -> None:
 
 
 def _moves(node: onnx_ir.Node, place: int, value: onnx_ir.Value) -> bool:
-    """Return whether a node on a weight only moves its elements."""
+    """Return whether a node that reads a weight only moves the weight's elements."""
     known = node.op_type in ("Transpose", "Gather") and node.domain in ("", "ai.onnx")
     inside = node.graph is value.graph and not node.outputs[0].is_graph_output()
     return known and place == 0 and inside and list(node.inputs).count(value) == 1
 
 
 def _cast(value: onnx_ir.Value, uses: Sequence[tuple[onnx_ir.Node, int]]) -> onnx_ir.Node:
-    """Return a Cast of a value to float32, for these uses."""
+    """Return a Cast of a value to float32, and make the given uses read its result."""
     import onnx_ir
 
     wide = onnx_ir.Value(

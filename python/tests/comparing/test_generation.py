@@ -229,6 +229,8 @@ def test_a_decoder_that_treats_a_prompt_differently_is_two_graphs(
     options = dict(dry_run=True, check=False, rewrite=False, progress=False)
     report = oe.transformers.export(tmp_path / "llama", tmp_path / "out", **options)
     assert list(report.graphs) == ["prefill", "decode"]
-    assert any("two graphs: the one that takes a cache needs one" in note for note in report.notes)
+    assert any(
+        "two graphs: the graph with a cache cannot read a prompt" in note for note in report.notes
+    )
     with pytest.raises(oe.ExportError, match=r"graphs='one'.* cannot read a prompt"):
         oe.transformers.export(tmp_path / "llama", tmp_path / "out", graphs="one", **options)

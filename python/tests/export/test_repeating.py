@@ -823,7 +823,9 @@ def test_a_repeated_graph_of_a_folder_that_no_runtime_loads_is_traced_in_full(
     ways.repeating.done.add("model")
     error = checking.UnloadablePartError("model", "", "it does not load")
     assert ways.again("model", None, error) == "a full trace"
-    assert ways.repeating.notes == [("model", "traced in full, since the repeated graph was wrong")]
+    assert ways.repeating.notes == [
+        ("model", "traced in full, because the repeated graph was wrong")
+    ]
     with pytest.raises(oe.ExportError, match="it does not load"):
         ways.again("model", None, error)
 

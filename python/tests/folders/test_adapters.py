@@ -195,7 +195,7 @@ def test_an_adapter_without_its_base_or_of_another_is_refused(base: Path, tmp_pa
     lost = adapter(tmp_path / "lost", "acme/other")
     with pytest.raises(oe.NotFoundError, match=r"an adapter for 'acme/other', which is not beside"):
         oe.transformers.export(lost, tmp_path / "out")
-    with pytest.raises(oe.InvalidArgumentError, match=r"layout='link' refers to weights"):
+    with pytest.raises(oe.InvalidArgumentError, match=r"layout='link' refers to existing weights"):
         oe.transformers.export(lost, tmp_path / "out", layout="link", base=base)
     with pytest.raises(oe.InvalidArgumentError, match="is not an adapter"):
         oe.transformers.export(base, tmp_path / "out", base=base)

@@ -101,7 +101,9 @@ def test_both_branches_are_compared_with_the_model(
         return {name: Branch(merged, False) for name in names}  # that of the prompt for both
 
     monkeypatch.setattr(_checking, "branches", wrong)
-    with pytest.raises(oe.ExportError, match=r"decoder_model_merged\.onnx is wrong with what"):
+    with pytest.raises(
+        oe.ExportError, match=r"decoder_model_merged\.onnx is wrong for the outputs"
+    ):
         oe.transformers.export(
             exported.folder, tmp_path / "out", progress=False, clients="transformers.js"
         )

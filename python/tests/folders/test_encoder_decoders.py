@@ -92,7 +92,8 @@ def test_the_graphs_are_run_one_after_another_before_they_are_saved(
 
     monkeypatch.setattr(_checking, "handed_on", swapped)
     with pytest.raises(
-        oe.ExportError, match=r"past_model\.onnx is wrong with what encoder_model\.onnx and "
+        oe.ExportError,
+        match=r"past_model\.onnx is wrong for the outputs of encoder_model\.onnx and ",
     ):
         run_chain(exported)
 

@@ -181,7 +181,7 @@ def test_a_command_imports_nothing_of_the_folder_in_which_it_runs(watched: Watch
     watched.edit(architectures=["Nothing"])
     line = [sys.executable, "-m", "onnx_external", "export", ".", "-o", "out"]
     done = subprocess.run(line, cwd=watched.folder, capture_output=True, text=True)
-    assert done.returncode == 1 and "names no class of transformers" in done.stderr
+    assert done.returncode == 1 and "names no class in transformers" in done.stderr
 
 
 def test_a_folder_whose_class_transformers_has_is_loaded_as_if_it_had_no_code(
@@ -223,15 +223,15 @@ def test_a_folder_whose_class_transformers_has_is_loaded_as_if_it_had_no_code(
 def test_a_name_that_is_not_a_class_of_models_is_refused_without_the_network(
     watched: Watched, name: str
 ) -> None:
-    refused(watched.folder, name, f"{name}.*not a class of models")
+    refused(watched.folder, name, f"{name}.*not a model class")
     watched.edit(architectures=[name])
-    refused(watched.folder, None, f"{name}.*not a class of models")
+    refused(watched.folder, None, f"{name}.*not a model class")
 
 
 @pytest.mark.parametrize("named", [None, 7, "LlamaForCausalLM", {}, [], [[]], [None], ["No" * 9]])
 def test_architectures_that_name_nothing_are_refused(watched: Watched, named: Any) -> None:
     watched.edit(architectures=named)
-    refused(watched.folder, None, "names no class of transformers")
+    refused(watched.folder, None, "names no class in transformers")
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_an_odd_folder_is_loaded_or_refused_without_the_network(
 
 def test_a_model_of_the_hub_that_is_missing_is_named(watched: Watched) -> None:
     watched.edit(model_type="detr", backbone="some/where", use_timm_backbone=False)
-    match = "it needs .* of the Hub, and nothing is fetched here"
+    match = "it needs .* from the Hub, and nothing is downloaded here"
     refused(watched.folder, "DetrForObjectDetection", match)
 
 

@@ -95,7 +95,7 @@ def test_names_choose_other_inputs_and_unknown_ones_are_refused(tmp_path: Path) 
         inputs_of(model, tmp_path, ["input_ids", "pixels"])
     with pytest.raises(oe.InvalidArgumentError, match="expected names"):
         inputs_of(model, tmp_path, "input_ids")
-    with pytest.raises(oe.InvalidArgumentError, match="for which there is no example here"):
+    with pytest.raises(oe.InvalidArgumentError, match="for which no example can be made"):
         sample_inputs(made("BertLMHeadModel"), ("input_ids", "encoder_hidden_states"))
     vision = transformers.Siglip2VisionConfig(**{**TEXT, "num_patches": 16, "patch_size": 4})
     tower = transformers.Siglip2VisionModel(vision)
@@ -294,7 +294,7 @@ def test_switches_for_training_and_gpus_are_set_aside(
     path.write_text(json.dumps({**json.loads(path.read_text()), **switches}))
     found = load(tmp_path, None, None)
     assert len(found.notes) == bool(told)
-    assert not told or (told in found.notes[0] and "set aside" in found.notes[0])
+    assert not told or (told in found.notes[0] and "ignored" in found.notes[0])
     eager = switches.get("attn_implementation") == "eager"
     for model in (found.model, loaded(tmp_path, None, None)):
         assert model.config._attn_implementation == ("eager" if eager else "sdpa")
@@ -420,7 +420,7 @@ def test_an_input_with_a_default_that_no_graph_can_take_is_left_out_with_a_note(
 def test_the_command_tells_of_inputs_by_its_option() -> None:
     from onnx_external._commands.export import parser
 
-    told = parser().in_options("no graph takes them: inputs=NAMES chooses the inputs")
-    assert told == "no graph takes them: --inputs NAMES chooses the inputs"
+    told = parser().in_options("no graph takes them; choose the inputs with inputs=NAMES")
+    assert told == "no graph takes them; choose the inputs with --inputs NAMES"
     told = parser().in_options("no example; give inputs={name: tensor}")
     assert told == "no example; give inputs={name: tensor} of oe.transformers.export"

@@ -154,7 +154,9 @@ def test_the_prompt_is_compared_behind_the_encoder(exported: Exported) -> None:
             return found
 
     assert run(CrossEncoder(encoder)).chain == [f"{names[0]}.onnx", *[f"{names[1]}.onnx"] * 4]
-    with pytest.raises(oe.ExportError, match=r"past_model\.onnx is wrong with what encoder_model"):
+    with pytest.raises(
+        oe.ExportError, match=r"past_model\.onnx is wrong for the outputs of encoder_model"
+    ):
         run(Wrong(encoder))
 
 

@@ -145,7 +145,7 @@ def test_an_adapter_makes_floats_only_of_the_weights_that_it_changes(tmp_path: P
         adapter, tmp_path / "out", base=folder, quantize=exact, progress=False
     )
     assert _operators(tmp_path / "out" / "model.onnx").count("MatMulNBits") == 6
-    assert any("1 of them had codes" in note for note in report.notes)
+    assert any("1 of them were quantized" in note for note in report.notes)
     assert _difference(tmp_path / "out" / "model.onnx", model) < 1e-5
 
 

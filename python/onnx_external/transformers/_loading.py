@@ -310,8 +310,8 @@ def _unknown(folder: Path, recorder: Recorder) -> ExportError:
     return ExportError(
         f"{folder}: transformers {transformers.__version__} changes tensors while it loads them in "
         f"a way that no recipe describes: {recorder.refused[0]}; load the model with "
-        "from_pretrained, save it with save_pretrained(..., save_original_format=False), and export "
-        "that folder"
+        "from_pretrained, save it with save_pretrained(..., save_original_format=False), and "
+        "export that folder"
     )
 
 

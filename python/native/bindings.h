@@ -1,4 +1,5 @@
-// What the files of the extension add to its module.
+// Declares the functions that add classes and functions to the extension module, one function for
+// each source file.
 #pragma once
 
 #include <nanobind/nanobind.h>

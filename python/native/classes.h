@@ -1,4 +1,5 @@
-// The caller's classes, which onnx_external/_sources/classes.py keeps.
+// Makes the Python classes that the caller has registered for flattening
+// (onnx_external/_sources/classes.py) available to the library.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,9 +12,9 @@
 
 namespace onnx_external::python {
 
-// How objects flatten during one call: the classes that the library knows, and those that were
-// registered when the call began. Made and destroyed by the thread of the call, with the GIL. The
-// table may be used from any thread, without the GIL, which its functions acquire.
+// The classes whose objects are flattened during one call: those that the library knows, and those
+// that were registered when the call began. Created and destroyed by the thread of the call, with
+// the GIL. The table may be used from any thread without the GIL; its functions acquire it.
 class CallClasses {
  public:
   CallClasses();
@@ -23,8 +24,8 @@ class CallClasses {
 
   [[nodiscard]] const ClassFlattening& table() const;
 
-  // Returns what a function raised in the innermost call of this thread, if it became `error`.
-  // Needs the GIL.
+  // Returns the exception that a flattening function raised in the innermost call of this thread,
+  // if `error` was made from it. Needs the GIL.
   [[nodiscard]] static nanobind::object cause_of(const Error& error);
 
  private:
@@ -32,10 +33,10 @@ class CallClasses {
                                                            const PickledValue& object);
   [[nodiscard]] Error keep(const nanobind::python_error& error);
 
-  CallClasses* outer_;         // of a call whose function made this call
+  CallClasses* outer_;         // the call whose function made this call, if any
   nanobind::dict registered_;  // keeps the functions alive
-  ClassFlattening table_;      // empty: nothing is registered
-  // What functions raised, with the details of the errors that it became.
+  ClassFlattening table_;      // empty if nothing is registered
+  // The exceptions that functions raised, with the details of the errors that were made from them.
   std::vector<std::pair<std::shared_ptr<const ErrorDetails>, nanobind::object>> raised_;
 };
 

@@ -1,4 +1,4 @@
-// Errors of the library as Python exceptions.
+// Raises errors of the library as Python exceptions.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,14 +10,14 @@
 
 namespace onnx_external::python {
 
-// Throws the exception of onnx_external._base.errors that belongs to the error, with its message,
-// its lists and its remedies; `cause` becomes its __cause__. Needs the GIL.
+// Throws the exception in onnx_external._base.errors that corresponds to the error, with its
+// message, lists and remedies; `cause` becomes its __cause__. Needs the GIL.
 [[noreturn]] void raise(const Error& error, nanobind::handle cause = {});
 
 // Throws WrongTypeError with a message that names the argument or the tensor.
 [[noreturn]] void raise_wrong_type(const std::string& message);
 
-// The value, or the exception.
+// Returns the value, or throws the exception for the error.
 template <typename T>
 T value_or_raise(Result<T> result) {
   if (!result) {

@@ -1,4 +1,4 @@
-// Ranges of files in memory, for arrays of Python to be made of.
+// Maps ranges of files into memory, so that Python arrays can be made of them without copying.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,19 @@
 
 namespace onnx_external::python {
 
-// What the buffer of a mapping allows.
+// Says whether Python may write to the buffer of a mapping.
 enum class Writable : bool { kNo, kYes };
 
-// A private mapping of a range of a file: a page that is written to becomes the mapping's own, and
-// no file and no other mapping sees it. Pages that nobody has written to take no memory. It holds
-// no descriptor. Python sees its bytes through the buffer protocol.
+// A private mapping of a range of a file. A page that is written to becomes a copy that belongs to
+// this mapping; neither the file nor any other mapping changes. Pages that were never written to
+// take no memory of the process. The mapping keeps no file descriptor open. Python accesses the
+// bytes through the buffer protocol.
 class Mapped {
  public:
-  // Nothing if the system has no room for another mapping, or this process has many: read the bytes
-  // then. Of those of whole files, which are few, there may be any number.
-  // kCorrupt if the range is not inside of the file, or the file has changed since it was opened.
+  // Returns nullopt if the system has no room for another mapping or this process already has many;
+  // the caller must then read the bytes instead. Mappings of whole files are not limited, because
+  // there are few of them. kCorrupt if the range is not inside the file, or if the file has changed
+  // since it was opened.
   [[nodiscard]] static Result<std::optional<Mapped>> map(const SourceFile& file,
                                                          std::uint64_t offset, std::uint64_t length,
                                                          Writable writable);
@@ -35,9 +37,9 @@ class Mapped {
  private:
   Mapped() = default;
 
-  std::byte* pages_ = nullptr;  // whole pages, from the one on that the range begins in
+  std::byte* pages_ = nullptr;  // whole pages, beginning with the page in which the range starts
   std::size_t length_ = 0;
-  std::size_t skipped_ = 0;  // bytes of the first page before the range
+  std::size_t skipped_ = 0;  // bytes of the first page that precede the range
   Writable writable_ = Writable::kNo;
 };
 

@@ -1,6 +1,6 @@
-// Options by name, as python/onnx_external/_base/options.py has them, as the library's options, by
-// the table of the commands' options (options/options.h): the names are those of the commands, with
-// underscores.
+// Converts keyword arguments from Python (python/onnx_external/_base/options.py) to the library's
+// options, using the table of the commands' options (options/options.h). The keywords are the names
+// of the command-line options with underscores.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -15,22 +15,22 @@
 
 namespace onnx_external::python {
 
-// A path-like object. WrongTypeError with the argument's name for others.
+// Converts a path-like object. Throws WrongTypeError with the argument's name for any other object.
 [[nodiscard]] std::filesystem::path path_of(nanobind::handle value, const char* name = "path");
-// One path-like object, or a sequence of them.
+// Converts one path-like object, or a sequence of them.
 [[nodiscard]] std::vector<std::filesystem::path> paths_of(nanobind::handle value,
                                                           const char* name = "path");
 
-// Takes keyword arguments by name. What nobody has taken in the end is a TypeError.
+// Takes keyword arguments by name. Arguments that have not been taken in the end cause a TypeError.
 class Keywords {
  public:
   explicit Keywords(const nanobind::dict& given) { left_.update(given); }
 
-  // The argument; nothing if it is absent or None.
+  // Returns the argument; a null object if it is absent or None.
   [[nodiscard]] nanobind::object take(const char* name);
   void expect_empty() const;
 
-  // How objects flatten during this call: what OpenOptions::classes refers to.
+  // The classes whose objects are flattened during this call; OpenOptions::classes refers to them.
   [[nodiscard]] const ClassFlattening& classes();
 
  private:
@@ -38,14 +38,16 @@ class Keywords {
   std::unique_ptr<CallClasses> classes_;
 };
 
-// The options of the group "input", and scratch_dir. The keywords must outlive what is opened so.
+// Returns the options of the group "input", and scratch_dir. The keywords must outlive everything
+// that is opened with the options.
 [[nodiscard]] OpenOptions open_options(Keywords& keywords);
-// The options of the group "mapping"; `map` is a file or a dict.
+// Returns the options of the group "mapping"; `map` is a file or a dict.
 [[nodiscard]] MappingOptions mapping_options(Keywords& keywords);
-// All of the above, and what a save has more. `progress` and `learn_map` are not among them.
+// Returns all of the above and the other options of a save, except `progress` and `learn_map`.
 [[nodiscard]] SaveOptions save_options(Keywords& keywords);
-// The data file of "single", and of "link" with kept codes, where the caller has not named it:
-// "model.onnx.data", as torch.onnx and onnx_ir have it.
+// If the caller has not named the data file, names it as torch.onnx and onnx_ir do:
+// "model.onnx.data". Applies to the layout "single", and to "link" if the save keeps codes of the
+// checkpoint.
 void set_data_name(SaveOptions& options, const std::string& model_name);
 
 }  // namespace onnx_external::python

@@ -1,4 +1,5 @@
-// Weights as the caller gives them: paths, open checkpoints, tensors, or several of these.
+// Opens the weights that the Python caller passes: paths, open checkpoints, tensors, or several of
+// these.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,17 +17,17 @@ namespace onnx_external::python {
 
 class Sources {
  public:
-  // `given`: None, or a list of paths, core checkpoints, lists of `Loose`, and parts of
+  // `given`: None, or a list of paths, core checkpoints, lists of `Loose`, and selected tensors of
   // checkpoints: (checkpoint, [(index, name), ...]). Needs the GIL. The list must outlive this
   // object.
   Sources(nanobind::handle given, const std::shared_ptr<MakeFailure>& failure);
 
   [[nodiscard]] bool empty() const { return parts_.empty(); }
-  // All of them, if they are paths.
+  // Returns all of them if they are paths; otherwise nullopt.
   [[nodiscard]] std::optional<std::vector<std::filesystem::path>> paths() const;
 
-  // One checkpoint of all, in order; at most one call. Errors as for open_checkpoint(),
-  // checkpoint_of() and join_checkpoints().
+  // Opens all of them, in order, as one checkpoint. May be called only once. Errors as for
+  // open_checkpoint(), checkpoint_of() and join_checkpoints().
   [[nodiscard]] Result<Checkpoint> open(const OpenOptions& options);
 
  private:

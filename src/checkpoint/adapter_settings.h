@@ -1,4 +1,4 @@
-// Reads the settings of a peft adapter from its adapter_config.json.
+// Reads the settings of a LoRA adapter from the adapter_config.json that peft writes.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ inline constexpr std::string_view kMergeByPeft =
     "merge it with peft: PeftModel.from_pretrained(base, ADAPTER).merge_and_unload(), and save the "
     "result";
 
-// kUnsupported unless the adapter is a plain LoRA: one whose products of two matrices are added to
-// weights, and nothing else.
+// kUnsupported unless the adapter is a plain LoRA, which only adds products of two matrices to
+// weights.
 [[nodiscard]] Status check_adapter_settings(const Json& config);
 
-// The factor of the product of a module: alpha / rank, or alpha / sqrt(rank). kCorrupt if the
-// settings have no such number.
+// Returns the factor of a module's product: alpha / rank, or alpha / sqrt(rank) if the settings say
+// so. kCorrupt if alpha is not a number.
 [[nodiscard]] Result<float> adapter_scale(const std::string& module, std::uint64_t rank,
                                           const Json& config);
 
-// True for a value that is there and is not null, false or empty.
+// Returns whether a setting is present and neither null, false nor empty.
 [[nodiscard]] bool is_set_in_adapter(const Json* value);
 
 }  // namespace onnx_external

@@ -1,7 +1,8 @@
-// Parses and formats definitions of derived tensors, for map files and manifests.
+// Parses and formats the definitions of derived tensors, for map files and manifests. A derived
+// tensor is computed from other tensors of the checkpoint, for example by concatenating them.
 //
-// KEY is "key", {"key": "key", "recipe": [...]?}, or {"concat" or "stack": [KEY, ...], "dim": 0,
-// "recipe": [...]?}.
+// A definition (KEY) is "key", {"key": "key", "recipe": [...]?}, or {"concat" or "stack": [KEY,
+// ...], "dim": 0, "recipe": [...]?}.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +16,19 @@
 
 namespace onnx_external {
 
-// The nesting limit of documents with such definitions: each level of a definition has an object
-// and a list.
+// The nesting limit for JSON documents with such definitions: each level of a definition has an
+// object and a list.
 inline constexpr std::size_t kMaxDerivedJsonDepth = 2 * kMaxDerivedDepth + 10;
 
-// kCorrupt for another form, an unknown member, more than kMaxDerivedDepth levels, or a cast.
+// Parses one KEY. kCorrupt for any other form, an unknown member, more than kMaxDerivedDepth
+// levels, or a cast.
 [[nodiscard]] Result<Derivation> parse_derivation(const Json& key);
 
-// {NAME: KEY, ...}. kCorrupt as above; the message names the tensor.
+// Parses {NAME: KEY, ...}. kCorrupt as above; the message names the tensor.
 [[nodiscard]] Result<std::vector<DerivedTensor>> parse_derived(const Json& json);
 
 [[nodiscard]] std::string derivation_json(const Derivation& derivation);
-// One definition a line, each after `line_start`.
+// Formats one definition per line, each after `line_start`.
 [[nodiscard]] std::string derived_json(std::span<const DerivedTensor> derived,
                                        const std::string& line_start);
 

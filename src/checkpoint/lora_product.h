@@ -1,4 +1,5 @@
-// Computes the bytes of a weight to which the product of two small matrices is added.
+// Computes the bytes of a weight to which the product of two small matrices has been added, as for
+// a LoRA adapter.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,10 @@
 
 namespace onnx_external {
 
-// The formula that read_sum() computes: weight + scale * left @ right, of `rows` times `columns`
-// elements. The sources give row-major elements; a product of `rank` terms is summed up in double
-// precision, in their order, so the bytes depend neither on the threads nor on the processor.
+// The sum that lora_sum() computes: weight + scale * left @ right, with `rows` times `columns`
+// elements. The sources supply row-major elements. A product of `rank` terms is summed in double
+// precision and in order, so the bytes depend neither on the number of threads nor on the
+// processor.
 struct LoraProduct {
   ReadSource weight;
   ReadSource left;   // rows x rank
@@ -25,11 +27,11 @@ struct LoraProduct {
   float scale = 1;
 };
 
-// A source of the sums, rounded to the type of the weight. Memory: the matrix `right` as float32,
-// while it reads.
+// Returns a source of the sums, rounded to the type of the weight. Memory: while it reads, the
+// matrix `right` as float32.
 [[nodiscard]] ReadSource lora_sum(LoraProduct product);
 
-// A source of the elements of `from` in another float type.
+// Returns a source of the elements of `from`, converted to another float type.
 [[nodiscard]] ReadSource converted(ReadSource from, DType type, DType to);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Looks for zeros that a broken download left in the files of a checkpoint.
+// Detects checkpoint files in which a broken download left zeros instead of data.
 #pragma once
 
 #include "checkpoint/storage/file_contents.h"
@@ -6,8 +6,8 @@
 
 namespace onnx_external {
 
-// Checks the files of all plain tensors whose bytes no CRC-32 protects, as check_is_not_missing()
-// does, and adds its notes.
+// Checks the files of all plain tensors whose bytes are not protected by a CRC-32, as
+// check_is_not_missing() does, and adds its notes to the contents.
 [[nodiscard]] Status check_files(FileContents& contents);
 
 }  // namespace onnx_external

@@ -1,4 +1,5 @@
-// Handles tensor names that occur in several arguments: an error, or the last argument wins.
+// Handles tensor names that occur in several checkpoint arguments: this is an error unless the
+// caller asked for an overlay, in which the last argument wins.
 #pragma once
 
 #include <span>
@@ -10,9 +11,9 @@
 
 namespace onnx_external {
 
-// `arguments`: what messages call them, by the numbers in `contents.arguments`. With `overlay`,
-// tensors whose name occurs in a later argument are dropped and noted. Within one argument names
-// are unique already. kAmbiguous.
+// `arguments`: how messages refer to the arguments, by the indices in `contents.arguments`. With
+// `overlay`, a tensor whose name also occurs in a later argument is dropped and noted. Names within
+// one argument are unique already. kAmbiguous.
 [[nodiscard]] Status check_names(CheckpointAccess::Contents& contents,
                                  std::span<const std::string> arguments, bool overlay);
 

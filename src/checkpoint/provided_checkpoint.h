@@ -1,4 +1,5 @@
-// Makes a checkpoint of tensors that are not in a checkpoint file (provided_tensors.h).
+// Makes a checkpoint from tensors that are not in a checkpoint file, such as tensors in memory
+// (provided_tensors.h).
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,10 @@ namespace onnx_external {
 
 enum class ProvidedNames : std::uint8_t {
   kUnique,  // keys of a checkpoint
-  kAny,     // tensors of a model, told apart by their index
+  kAny,     // tensors of a model, distinguished by their index
 };
 
-// Does the same as checkpoint_of().
+// Does the same as checkpoint_of(); `names` says whether the names of the tensors must be unique.
 [[nodiscard]] Result<Checkpoint> provided_checkpoint(std::vector<ProvidedTensor> tensors,
                                                      const ProvidedOptions& options,
                                                      ProvidedNames names);

@@ -1,4 +1,5 @@
-// Lists quantized weights as their stored parts, for graphs that read these.
+// Lists quantized weights as their stored codes, scales and zero points instead of floats, for
+// graphs whose operators read those directly.
 #pragma once
 
 #include <optional>
@@ -10,16 +11,16 @@
 
 namespace onnx_external {
 
-// A tensor that a graph takes.
+// A tensor that a graph needs.
 struct TakenTensor {
   std::string_view name;
   std::optional<DType> dtype;
 };
 
-// If the graph takes stored parts (qweight, scales, ...) and not the floats of the weights, puts
-// all parts into the places of the weights in the list of tensors. That is so if it takes a name,
-// or one that ends with it, which only a part has; or a weight in the type of its codes. Requires:
-// no derived tensors have been added.
+// If the graph uses stored parts (qweight, scales, ...) instead of the floats of the weights,
+// replaces all quantized weights in the list of tensors by their parts. A graph uses parts if one
+// of its names, or the end of one, is the name of a part and not of a weight; or if it uses a
+// weight with the type of that weight's codes. Requires: no derived tensors have been added.
 void list_stored_parts(Checkpoint& checkpoint, std::span<const TakenTensor> taken);
 
 }  // namespace onnx_external

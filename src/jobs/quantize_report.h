@@ -1,4 +1,5 @@
-// Fills in the part of a save's report that describes quantized matrices.
+// Fills in the part of a save's report that describes quantized matrices, and estimates their
+// errors for a dry run.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,12 @@
 
 namespace onnx_external {
 
-// Fills in SavedModel::quantized and floats of each model. `errors`: by the range of the codes.
-// Requires: the plan still has its tensors.
+// Fills in SavedModel::quantized and SavedModel::floats of each model. `errors`: the error of each
+// matrix, by the range of its codes. Requires: the plan still has its tensors.
 void report_quantized(SaveJob& job, const std::map<std::uint32_t, double>& errors);
 
-// The errors of a few rows of each matrix, for a dry run. Leaves out tensors that are made on
-// demand. Errors of reading and of quantize_rows().
+// Estimates the error of each matrix from a few of its rows, for a dry run. Leaves out tensors that
+// are produced on demand. Errors of reading and of quantize_rows().
 [[nodiscard]] Result<std::map<std::uint32_t, double>> sampled_errors(const SavePlan& plan,
                                                                      const Checkpoint& checkpoint);
 

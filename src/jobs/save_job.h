@@ -1,5 +1,6 @@
-// The steps that attaching a checkpoint and giving models another layout have in common: everything
-// except the mapping. A model alone is a set of one.
+// Carries out saves that attach a checkpoint to models, or that give models another layout. The
+// steps here are the same for both; the mapping differs. One save can write a set of several models
+// that share their data; a single model is a set of one.
 #pragma once
 
 #include <chrono>
@@ -25,59 +26,61 @@ namespace onnx_external {
 
 // One save: its inputs, its plan and its report.
 struct SaveJob {
-  SaveTarget target;  // its data folder is the chosen one; `model_name` is not used
+  SaveTarget target;  // `data_folder` is the chosen folder; `model_name` is not used
   SaveOptions options;
-  std::vector<std::string> names = {};  // of the models
+  std::vector<std::string> names = {};  // names of the models
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   std::vector<Model> models = {};  // freed once they have been written
   std::optional<Checkpoint> checkpoint = {};
-  OwnWeights own = {};  // of `models`, where the options quantize
+  OwnWeights own = {};  // weights of `models`, if the options quantize
   SavePlan plan = {};
   RecordedInputs inputs = {};
   SaveReport report = {};
 
-  // Messages name the model only if there are several.
+  // If there are several models, messages also name the model.
   [[nodiscard]] bool is_of_one() const { return names.size() == 1; }
 };
 
-// Returns whether this process verifies and publishes: the first of its team.
+// Returns whether this process verifies and publishes, which is the job of the first process of a
+// team.
 [[nodiscard]] inline bool leads(const WriteOptions& options) {
   return options.team == nullptr || options.team->rank == 0;
 }
 
-// The graph of a model alone, for messages.
+// Returns how messages name the graph of a single model.
 [[nodiscard]] std::string graph_name(const Model& model);
 
-// The inputs of a save: graphs, and checkpoints to open, a checkpoint that is open, or none.
+// The inputs of a save: graphs, and the paths of checkpoints, an open checkpoint, or neither.
 struct SaveInputs {
   std::vector<GraphToSave> graphs;
   std::span<const std::filesystem::path> paths = {};
   std::optional<Checkpoint> checkpoint = {};
-  // Data of graphs in memory: entries of kInMemoryLocation (onnx/model_access.h) refer to it by its
-  // index. Bytes and element type must agree, but kUInt8 stands for any type; the shape is the
-  // graph's. Names serve messages only and may be empty.
+  // The data of graphs in memory. External data entries with kInMemoryLocation
+  // (onnx/model_access.h) refer to these tensors by index. The number of bytes and the element type
+  // must agree, but kUInt8 may stand for any type; the shape is that of the graph. The names are
+  // only for messages and may be empty.
   std::vector<ProvidedTensor> tensors = {};
 };
 
-// Checks the options and that the target is free, so that a save fails before anything is read,
-// then opens the inputs. Before that, it recovers the folder from killed saves. The checkpoint also
-// gets the tensors that the options define, and the data of graphs in memory behind its keys.
+// Checks the options and that the target is free, so that a save fails before anything is read.
+// Then cleans up the folder after killed saves, and opens the inputs. The tensors that the options
+// define are added to the checkpoint and, after its keys, the data of graphs in memory.
 [[nodiscard]] Result<SaveJob> start_job(const SaveTarget& target, SaveInputs inputs,
                                         const SaveOptions& options);
 
-// The options with which the checkpoints of a save into `folder` are opened: SaveOptions::open,
-// completed.
+// Returns the options for opening the checkpoints of a save into `folder`: SaveOptions::open, with
+// a scratch folder next to the output unless the caller chose one.
 [[nodiscard]] OpenOptions open_options(const SaveOptions& options,
                                        const std::filesystem::path& folder);
 
-// Fills in plan, inputs and report, by one mapping for each model. Writes nothing.
+// Fills in the plan, the inputs and the report from one mapping for each model. Writes nothing.
 [[nodiscard]] Status plan_job(SaveJob& job, const MappingKeys& keys,
                               std::span<const Mapping> mappings);
 
-// Writes the plan, reads it back and publishes it. A dry run only reports.
+// Writes the planned files, reads them back and publishes them. A dry run only reports.
 [[nodiscard]] Result<SaveReport> carry_out(SaveJob job);
 
-// The options of a save, with a progress function that also notes in which phase it cancels the
+// The options of a save, with a progress function that records the phase in which it cancels the
 // save.
 class NotedPhase {
  public:
@@ -88,9 +91,9 @@ class NotedPhase {
 
   [[nodiscard]] const SaveOptions& options() const { return options_; }
 
-  // The report of a save with these options. If the progress function cancelled it, the error gets
-  // the folder and the phase. An error of something else that cancels, such as
-  // SaveOptions::before_publish, stays unchanged.
+  // Returns the report of a save that ran with these options. If the progress function cancelled
+  // the save, the folder and the phase are added to the error. If something else cancelled the
+  // save, such as SaveOptions::before_publish, the error stays unchanged.
   [[nodiscard]] Result<SaveReport> explain(Result<SaveReport> report,
                                            const std::filesystem::path& folder) const;
 
@@ -99,7 +102,7 @@ class NotedPhase {
   SaveOptions options_;
 };
 
-// save_graphs_with_external_data() and relayout_models(), which take what is given.
+// Implement save_graphs_with_external_data() and relayout_models(), and take over their inputs.
 [[nodiscard]] Result<SaveReport> attach(const SaveTarget& target, SaveInputs inputs,
                                         const SaveOptions& options);
 [[nodiscard]] Result<SaveReport> relayout(const SaveTarget& target, SaveInputs inputs,

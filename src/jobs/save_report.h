@@ -1,4 +1,4 @@
-// Fills in the report of a save.
+// Fills in the report of a save, except for quantized matrices (quantize_report.h).
 #pragma once
 
 #include <cstddef>
@@ -16,19 +16,20 @@
 
 namespace onnx_external {
 
-// Fills in what the mappings and the plan say. `notes`: on the models' own data.
+// Fills in everything that follows from the mappings and the plan. `notes`: notes on the models'
+// own data.
 void report_plan(const MappingKeys& keys, std::span<const Mapping> mappings,
                  const std::vector<std::string>& notes, SaveJob& job);
 
-// Fills in SavedModel::tensors, with the texts of the plan, which loses them.
+// Fills in SavedModel::tensors, and moves strings from the plan into the report.
 void report_tensors(const std::map<std::size_t, Overflow>& overflows, SaveJob& job);
 
-// Notes in `report` the data files of replaced models that another tool wrote, unless they were
-// left for another model of the folder.
+// Adds to `report` the data files of replaced models that another tool wrote, unless they were kept
+// for another model in the folder.
 void note_data_of_other_tools(const std::vector<std::string>& files, SaveReport& report);
 
-// Notes in `report` each file that nodes of the model name (GraphFacts::side_files) and that is not
-// in the folder.
+// Adds to `report` each file that nodes of the model refer to (GraphFacts::side_files) and that is
+// not in the folder.
 void note_side_files(const Model& model, const std::filesystem::path& folder, SaveReport& report);
 
 }  // namespace onnx_external

@@ -1,8 +1,8 @@
-// The tensors of a loaded model whose data was not read ("cut" from the message): raw_data holds a
-// placeholder, and the bytes stay in the file.
+// Keeps track of the tensors whose data was left in the model's file when the model was loaded:
+// raw_data then holds a placeholder. Such tensors are called "cut".
 //
 // A placeholder begins with 16 random bytes that are drawn for each model, so that no file can
-// hold one.
+// contain one.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -21,7 +21,7 @@
 
 namespace onnx_external {
 
-// Writes and recognizes the placeholders of one model. Immutable; any thread may use it.
+// Creates and recognizes the placeholders of one model. Immutable; any thread may use it.
 class Placeholders {
  public:
   static constexpr std::size_t kBytes = 20;
@@ -36,16 +36,16 @@ class Placeholders {
   std::array<char, kNonceBytes> nonce_{};
 };
 
-// Data of at least this many bytes stays in the file. For less, the bookkeeping would take as much
-// memory as the data.
+// Data of at least this many bytes stays in the file. For smaller data, the bookkeeping would take
+// as much memory as the data.
 inline constexpr std::uint64_t kMinCutBytes = 512;
 
-// Immutable once a model is loaded; any thread may call its members.
+// Immutable once a model is loaded; any thread may call the member functions.
 class CutTensors {
  public:
-  CutTensors() = default;  // for a model from memory, which has none
+  CutTensors() = default;  // for a model from memory, which has no such tensors
 
-  // The segments of a tensor are its data fields in `file`, in the order of the file.
+  // The segments of a tensor in `scan` are its data fields in `file`, in the order of the file.
   CutTensors(std::shared_ptr<const SourceFile> file, WireScan scan, Placeholders placeholders)
       : file_(std::move(file)), scan_(std::move(scan)), placeholders_(placeholders) {
     scan_.messages = {};
@@ -56,12 +56,13 @@ class CutTensors {
   [[nodiscard]] const std::shared_ptr<const SourceFile>& shared_file() const { return file_; }
   [[nodiscard]] bool empty() const { return scan_.tensors.empty(); }
 
-  // Requires: a placeholder has this number.
+  // Returns the data fields of the tensor with this placeholder number. Requires: there is such a
+  // placeholder.
   [[nodiscard]] std::span<const WireSegment> segments(std::uint32_t number) const {
     return scan_.segments_of(scan_.tensors[number]);
   }
 
-  // The data fields of a tensor of the model; nullopt if its data, if any, is in the message.
+  // Returns the data fields of a tensor in the model; nullopt if the data was not left in the file.
   [[nodiscard]] std::optional<std::span<const WireSegment>> find(
       const onnx::TensorProto& tensor) const {
     const auto number = placeholders_.read(tensor.raw_data());

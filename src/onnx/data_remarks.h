@@ -1,4 +1,5 @@
-// Counts the irregularities (DataRemark) of a model's external data.
+// Counts the irregularities (DataRemark) in a model's external data entries, and keeps an example
+// of each.
 #pragma once
 
 #include <array>
@@ -28,7 +29,7 @@ class RemarkCounter {
     }
   }
 
-  // The remarks that at least one tensor has, in the order of the enum.
+  // Returns the irregularities that at least one tensor has, in the order of the enum.
   [[nodiscard]] std::vector<CountedRemark> list() const {
     std::vector<CountedRemark> found;
     for (std::size_t i = 0; i < counted_.size(); ++i) {
@@ -44,7 +45,7 @@ class RemarkCounter {
   std::array<CountedRemark, kDataRemarks> counted_;
 };
 
-// The remarks on the external tensors of a model, without the entries for tensors in memory.
+// Returns the irregularities of a model's external tensors, except those whose data is in memory.
 [[nodiscard]] inline std::vector<CountedRemark> remarks_of(const Model& model) {
   RemarkCounter counter;
   for (const ExternalTensor& tensor : model.external_tensors()) {

@@ -1,6 +1,6 @@
-// Finds initializers that share their name with another value of their graph. onnx refuses such
-// models; runtimes refuse them or take one of the two. A name of an outer graph may be used again
-// in a subgraph: there every runtime takes the inner value.
+// Finds initializers that have the same name as another value of their graph. onnx rejects such
+// models; runtimes reject them or use one of the two. A subgraph may reuse a name of an outer
+// graph, in which case every runtime uses the inner value.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace onnx_external {
 struct DuplicateName {
   std::uint32_t graph = 0;  // index into the list of graphs
   std::string_view name;    // points into the model
-  std::string message;      // both places, and what to do
+  std::string message;      // describes both values, and says what to do
 };
 
-// Returns the duplicate names of all graphs, once each, in the order of the graphs. An initializer
-// with the name of an input of its graph is not a duplicate, but the input's default value. Linear
-// in the size of the model.
+// Returns the duplicate names in all graphs, each of them once, in the order of the graphs. An
+// initializer with the name of an input of its graph is not a duplicate, but the input's default
+// value. Linear in the size of the model.
 [[nodiscard]] std::vector<DuplicateName> find_duplicate_names(std::span<const GraphNode> graphs);
 
 }  // namespace onnx_external

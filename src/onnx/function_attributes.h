@@ -1,8 +1,8 @@
-// Reads default values of the attributes of functions: FunctionProto.attribute_proto, which came
-// with onnx 1.13. Protobuf classes made from an older schema keep them as bytes of an unknown
+// Reads the default values of function attributes: FunctionProto.attribute_proto, which onnx 1.13
+// introduced. Protobuf classes generated from an older schema keep them as the bytes of an unknown
 // field.
 //
-// Source of the field's number: onnx.proto.
+// Source of the field number: onnx.proto.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -14,22 +14,23 @@
 
 namespace onnx_external {
 
-inline constexpr int kAttributeProtoField = 11;  // of FunctionProto
+inline constexpr int kAttributeProtoField = 11;  // field number in FunctionProto
 
-// A message that was parsed from the bytes of an unknown field, so the ModelProto does not own it.
+// A message that was parsed from the bytes of an unknown field and therefore is not owned by the
+// ModelProto.
 struct DetachedAttribute {
   onnx::AttributeProto proto;
   int function = 0;  // index into ModelProto.functions
-  int index = 0;     // among the attributes of the function
+  int index = 0;     // index among the attributes of the function
 };
 
 struct FunctionAttribute {
-  const onnx::AttributeProto* proto = nullptr;  // of the model, or of `detached`
-  std::shared_ptr<DetachedAttribute> detached;  // null: the classes know the field
+  const onnx::AttributeProto* proto = nullptr;  // belongs to the model or to `detached`
+  std::shared_ptr<DetachedAttribute> detached;  // null if the protobuf classes know the field
 };
 
-// Returns the attributes of one function that may hold tensors, in their order. kCorrupt if their
-// bytes are not an AttributeProto.
+// Returns those attributes of a function that may hold tensors, in order. kCorrupt if their bytes
+// are not an AttributeProto.
 [[nodiscard]] Result<std::vector<FunctionAttribute>> function_attributes(
     const onnx::ModelProto& model, int function);
 

@@ -1,4 +1,5 @@
-// The facts about a graph by which the mapping decides: its slots, and how its nodes use them.
+// Describes a graph for the mapping of weights: its slots (the values that a checkpoint tensor can
+// supply), and how its nodes use them.
 #pragma once
 
 #include <cstdint>
@@ -16,92 +17,95 @@ enum class SlotKind : std::uint8_t {
   kGraphInput,      // a graph input without an initializer
   kUndefinedName,   // a name that nodes use and nothing defines
   kInitializer,     // an initializer of the graph, whose data can be replaced
-  kIdentityOutput,  // output of an Identity node that reads a slot or initializer: merged weights
+  kIdentityOutput,  // output of an Identity node that reads a slot or initializer, as exporters
+                    // write merged weights
 };
 
-// The kind of a value in torch, as the exporter states it (torch 2.5 and later: the metadata_props
+// The role of a value in torch, as the exporter states it (torch 2.5 and later: the metadata_props
 // pkg.torch.export.graph_signature.InputSpec.kind and .persistent of its value_info).
 enum class SlotOrigin : std::uint8_t {
   kUnstated,
   kParameter,
-  kBuffer,       // a persistent buffer: in the state dict
-  kLocalBuffer,  // a buffer that is not persistent: in no state dict
-  kConstant,     // a constant tensor that tracing found
-  kUserInput,    // an input of the caller
+  kBuffer,       // a persistent buffer, which is in the state dict
+  kLocalBuffer,  // a non-persistent buffer, which is in no state dict
+  kConstant,     // a constant tensor found by tracing
+  kUserInput,    // an input that the caller supplies
 };
 
-// A shape whose dimensions are numbers, or nothing if they are symbolic or unstated.
+// A shape; dimensions that are symbolic or not stated are nullopt.
 using SymbolicShape = std::vector<std::optional<std::int64_t>>;
 
-// A value of a graph that a tensor of a checkpoint can supply. A plain value.
+// A value of a graph that a checkpoint tensor can supply. A plain value.
 struct Slot {
   std::string name;
   SlotKind kind = SlotKind::kGraphInput;
   std::uint32_t graph = 0;             // 0 = main graph, else index into Model's list of subgraphs
   std::int32_t elem_type = 0;          // TensorProto.DataType; 0 = not stated
   std::optional<SymbolicShape> shape;  // nullopt = not stated
-  // If no shape is stated: the shape to which a node that reads the value broadcasts it.
+  // If no shape is stated: the shape to which the node that reads the value broadcasts it.
   std::optional<SymbolicShape> broadcast_limit;
   std::uint32_t input_index = 0;  // kGraphInput: position in graph.input
   bool has_data = false;          // kInitializer: bytes (inline or external) are recorded
-  std::string merged_into;        // kIdentityOutput: the name that the Identity reads
+  std::string merged_into;        // kIdentityOutput: the name that the Identity node reads
   SlotOrigin origin = SlotOrigin::kUnstated;
   // The original names of the values from which an optimizer computed this one, directly or
   // indirectly (pkg.onnxscript.optimizer.folded_from).
   std::vector<std::string> folded_from;
-  // A Transpose of a single value, and nothing else, was folded into it. Our Python package records
-  // this.
+  // The only operation that was folded into the value is a Transpose of a single value. Our Python
+  // package records this.
   bool transposed = false;
-  // kUndefinedName: a torch operation that uses the value records that it is a buffer or a
+  // kUndefinedName: a torch operation that uses the value has recorded that it is a buffer or a
   // constant.
   bool read_as_buffer = false;
-  // The optimizer multiplied a BatchNorm into the value but left its name unchanged.
+  // The optimizer multiplied a BatchNorm into the value, but left the value's name unchanged.
   bool batch_norm_fused = false;
-  // A BatchNormalization reads it as a scale or bias and as a mean or variance: the exporter merged
-  // equal weights.
+  // A BatchNormalization reads the value both as a scale or bias and as a mean or variance, because
+  // the exporter merged equal weights.
   bool scale_and_statistic = false;
-  bool graph_output = false;         // it is an output of the main graph
-  std::uint32_t consumer_count = 0;  // node inputs (in any graph) and graph outputs that use it
-  std::uint32_t matmul_second_count = 0;  // of these, second inputs of a MatMul
-  // The number of consumers whose torch operation reads a parameter, and of those whose operation
-  // reads none. If both are above 0, the optimizer may have merged the value with an equal
-  // constant.
+  bool graph_output = false;  // the value is an output of the main graph
+  // Number of node inputs (in any graph) and graph outputs that use the value.
+  std::uint32_t consumer_count = 0;
+  std::uint32_t matmul_second_count = 0;  // number of these that are the second input of a MatMul
+  // The numbers of consumers whose torch operation reads a parameter, and of consumers whose
+  // operation reads none. If both numbers are above 0, the optimizer may have merged the value with
+  // an equal constant.
   std::uint32_t parameter_uses = 0;
   std::uint32_t other_uses = 0;
-  bool never_merged = false;  // our Python package states that the optimizer had no data for it
-  // True if a Gather reads it as data, and if a MatMul, Gemm or Transpose reads it. Both are true
-  // for a tied embedding.
+  // Our Python package has recorded that the optimizer had no data for the value.
+  bool never_merged = false;
+  // True if a Gather reads the value as data, and if a MatMul, Gemm or Transpose reads it. Both are
+  // true for a tied embedding.
   bool is_gathered = false;
   bool is_multiplied = false;
-  // Modules whose nodes use the value, except the module in its own name: the first few, as indices
-  // into GraphFacts::modules. torch lists a parameter that two modules share under both names.
+  // The first few modules whose nodes use the value, except the module in its own name, as indices
+  // into GraphFacts::modules. If two modules share a parameter, torch lists it under both names.
   std::vector<std::uint32_t> used_in;
-  std::string consumer_op;    // op_type of the first node that uses it; empty = there is none
-  std::string consumer_name;  // that node's name
+  std::string consumer_op;  // op_type of the first node that uses the value; empty if there is none
+  std::string consumer_name;  // name of that node
 };
 
-// A floating-point tensor that is the value of a Constant node.
+// A floating-point tensor in a Constant node.
 struct ConstantTensor {
-  std::string name;  // the output of the node
+  std::string name;  // output of the node
   std::int32_t elem_type = 0;
   Shape shape;
 };
 
-// The facts about a graph by which the mapping decides. A plain value that tests build by hand.
+// Everything about a graph on which the mapping bases its decisions. A plain value, which tests
+// build by hand.
 struct GraphFacts {
   std::vector<Slot> slots;                // names are unique within one graph
   std::vector<std::string> graph_inputs;  // all of graph.input of the main graph, in order
-  // All other names that any graph defines (inputs, outputs of nodes), unordered. A new initializer
-  // must not have one of these names.
+  // All other names that any graph defines (inputs and outputs of nodes), in no particular order. A
+  // new initializer must not have one of these names.
   std::vector<std::string> defined_names;
-  // Names that feed the scales of Resize or Upsample, sorted; see must_stay_inline().
+  // Names of values that supply the scales of Resize or Upsample, sorted; see must_stay_inline().
   std::vector<std::string> inline_names;
-  // The constants of all graphs that have two or more elements.
+  // The floating-point constants in all graphs that have two or more elements.
   std::vector<ConstantTensor> constants;
-  // Modules whose nodes are in the graph, as torch's exporters record them: "layer1.0.conv1".
-  // Sorted.
+  // Modules with nodes in the graph, as torch's exporters record them: "layer1.0.conv1". Sorted.
   std::vector<std::string> modules;
-  // Files that nodes refer to and that are not external data: contexts compiled by ONNX Runtime
+  // Files other than external data to which nodes refer: contexts compiled by ONNX Runtime
   // (EPContext). Sorted, relative to the model's folder; the names come from the model and may be
   // unsafe.
   std::vector<std::string> side_files;

@@ -15,12 +15,13 @@ struct GraphNode {
   std::uint32_t parent = 0;  // index of the enclosing graph; 0 for the main graph itself
 };
 
-// Lists depth first, in the order of nodes and attributes: [0] is the main graph, and each graph
-// comes after the one that encloses it. Functions are left out, because their bodies see no outer
-// names. kUnsupported past kMaxGraphDepth. The pointers live as long as the model.
+// Returns the graphs depth first, in the order of nodes and attributes: [0] is the main graph, and
+// each graph comes after the one that encloses it. Functions are left out, because their bodies do
+// not see outer names. kUnsupported beyond kMaxGraphDepth. The pointers are valid as long as the
+// model.
 [[nodiscard]] Result<std::vector<GraphNode>> list_graphs(const onnx::GraphProto& main);
 
-// True for an operator of the default ONNX domain.
+// Returns whether the node's operator belongs to the default ONNX domain.
 [[nodiscard]] inline bool is_default_domain(const onnx::NodeProto& node) {
   return node.domain().empty() || node.domain() == "ai.onnx";
 }

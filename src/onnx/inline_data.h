@@ -1,8 +1,9 @@
 // Reads the inline data of a tensor in the form of raw_data (little-endian, row-major), from any
-// field, also if loading left it in the file.
+// field that can hold it, even if the data was left in the file when the model was loaded.
 //
-// Source of the rules: onnx.proto, TensorProto. It says which typed field holds which element type.
-// Narrow types lie in the low bits of int32_data; of 4-bit types each number holds two values.
+// Source of the rules: onnx.proto, TensorProto, which says which typed field holds which element
+// type. Narrow types are in the low bits of int32_data; for 4-bit types, each number holds two
+// values.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -22,31 +23,31 @@
 
 namespace onnx_external {
 
-// A range of the model's file that holds exactly the bytes of a tensor, if there is one.
+// The range of the model's file that holds exactly the bytes of a tensor, if there is one.
 struct InlineRange {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 };
 [[nodiscard]] std::optional<InlineRange> inline_range(const onnx::TensorProto& tensor,
                                                       const CutTensors& cuts);
-// The same for inline_tensors()[i].
+// Returns the same for inline_tensors()[i].
 [[nodiscard]] std::optional<InlineRange> inline_range(const Model& model, std::size_t i);
 
 [[nodiscard]] bool has_inline_data(const onnx::TensorProto& tensor);
 
-// Reads the bytes of one tensor from the first to the last. Memory: a small buffer, or a copy of
-// the numbers if they are in the message itself. One thread at a time; the tensor and `cuts` must
-// outlive it.
+// Reads the bytes of one tensor from first to last. Memory: a small buffer, or a copy of the
+// numbers if they are in the message itself. One thread at a time; the tensor and `cuts` must
+// outlive the reader.
 class InlineReader {
  public:
-  // Every step of read() but the last must be a multiple of this.
+  // Every call of read() except the last must read a multiple of this many bytes.
   static constexpr std::uint64_t kStepMultiple = 16;
 
-  // kUnsupported for STRING and types without a known size. kCorrupt if the dims call for another
-  // number of bytes than there are, as far as that can be told without reading them.
+  // kUnsupported for STRING and types without a known size. kCorrupt if the dims require another
+  // number of bytes than there are, as far as this is known without reading them.
   [[nodiscard]] static Result<InlineReader> open(const onnx::TensorProto& tensor,
                                                  const CutTensors& cuts);
-  // The same for inline_tensors()[i].
+  // Does the same for inline_tensors()[i].
   [[nodiscard]] static Result<InlineReader> open(const Model& model, std::size_t i);
   InlineReader(InlineReader&&) noexcept;
   InlineReader& operator=(InlineReader&&) noexcept;
@@ -54,7 +55,8 @@ class InlineReader {
 
   [[nodiscard]] std::uint64_t nbytes() const { return nbytes_; }
 
-  // Reads the next bytes. kIo; kCorrupt if there are fewer, or more after the last ones.
+  // Reads the next bytes. kIo; kCorrupt if there are too few bytes, or if some are left after the
+  // last call.
   [[nodiscard]] Status read(std::span<std::byte> out);
 
  private:
@@ -62,8 +64,8 @@ class InlineReader {
   InlineReader() = default;
   std::uint64_t nbytes_ = 0;
   std::uint64_t position_ = 0;
-  std::string_view bytes_;  // the bytes left to read, if there is no decoder
-  std::string own_;         // the memory of bytes_, unless that is the tensor's
+  std::string_view bytes_;  // bytes left to read, if there is no decoder
+  std::string own_;         // owns the memory of bytes_, unless the tensor does
   std::unique_ptr<Decoder> decoder_;
 };
 

@@ -1,5 +1,6 @@
-// Makes the nodes around a product, or a lookup, of codes that a checkpoint's quantizer chose: they
-// bring the inputs into the order of the codes, and add the terms of blocks.
+// Makes the nodes that are needed around a matrix product or a Gather if a save keeps the codes of
+// a quantized checkpoint: nodes that reorder the inputs to match the codes, and nodes that add the
+// terms (offsets) of blocks.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -17,20 +18,24 @@
 
 namespace onnx_external {
 
-// Nodes that read the same input are put before the first node that needs them, and shared.
+// Nodes that read the same input are shared, and are inserted before the first node that needs
+// them.
 class KeptNodes {
  public:
-  // Puts a node before another one, whose inputs it may read, and returns the name of its output.
+  // Inserts a node before another node, whose inputs it may read, and returns the name of its
+  // output.
   using PutBefore = std::function<std::string(onnx::NodeProto, const onnx::NodeProto&)>;
 
   KeptNodes(const MatrixPlan& plan, const std::vector<GraphNode>& graphs, PutBefore put_before);
 
-  // The input of the product: multiplied by factors and reordered if the matrix asks for it.
+  // Returns the input of the product, multiplied by factors and reordered if the matrix requires
+  // it.
   [[nodiscard]] std::string input_of(const ChosenMatrix& chosen, const MatrixUse& use);
-  // The sums of the blocks of that input, multiplied by the terms. Requires: the scheme has terms.
+  // Returns the sums of the blocks of that input, multiplied by the terms. Requires: the scheme has
+  // terms.
   [[nodiscard]] std::string terms_of(const ChosenMatrix& chosen, const MatrixUse& use);
-  // Adds the terms to the rows that a lookup found; `rows` is the name of these. Returns the last
-  // node, which has no name and no output yet.
+  // Adds the terms to the rows that a Gather returned under the name `rows`. Returns the last node,
+  // to which the caller gives a name and an output.
   [[nodiscard]] onnx::NodeProto add_to_rows(const ChosenMatrix& chosen, const MatrixUse& use,
                                             const std::string& rows);
 

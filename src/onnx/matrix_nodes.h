@@ -1,4 +1,4 @@
-// Replaces the nodes that read floats of a matrix by nodes that read its codes.
+// Replaces the nodes that read a matrix as floats by nodes that read its codes.
 #pragma once
 
 #include "onnx/matrix_choice.h"
@@ -8,11 +8,11 @@
 
 namespace onnx_external {
 
-// Makes the nodes of the chosen matrices read the tensors of the plan, imports their domain, and
-// removes the weights, the nodes between, and their constants. A node keeps its place, name,
-// output, doc_string and metadata. The caller attaches the tensors themselves (attach(), without a
-// slot), and does not attach, relocate or externalize what is removed. Requires: the plan is of
-// this model.
+// Makes the nodes of the chosen matrices read the tensors of the plan, imports the domain of their
+// operators, and removes the weights, the nodes in between, and their constants. A replaced node
+// keeps its position, name, output, doc_string and metadata. The caller attaches the tensors
+// themselves (attach(), without a slot), and must not attach, relocate or externalize what is
+// removed. Requires: the plan was made for this model.
 [[nodiscard]] Status replace_matrices(const Model& model, const MatrixPlan& plan,
                                       ModelEdits& edits);
 

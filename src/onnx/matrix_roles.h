@@ -1,4 +1,5 @@
-// Finds out whether the result of a product reaches an output of the graph, or a TopK or ArgMax.
+// Finds out whether the result of a matrix product becomes an output of the graph, as in a language
+// model's head, or is read by a TopK or ArgMax, as in a router that chooses experts.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,15 @@
 namespace onnx_external {
 
 struct Destiny {
-  bool leaves = false;   // it is an output of the main graph
-  bool chooses = false;  // a TopK or an ArgMax reads it
+  bool leaves = false;   // becomes an output of the main graph
+  bool chooses = false;  // read by a TopK or an ArgMax
 };
 
-// Returns, for each value, whether it reaches such an end through nodes that treat its elements
-// alike, with constants at most (activations, scales, a bias; before a choice, also through
-// reshapes). `known`: of each value, whether it is constant. Nodes that are not in topological
-// order are followed in part only. Linear in the size of the graphs.
+// Returns, for each value, whether it becomes such an output or is read by a TopK or ArgMax, either
+// directly or through nodes that treat all its elements alike and have only constants as other
+// inputs (activations, scales, a bias; on the way to a TopK or ArgMax, also reshapes). `known`: for
+// each value, whether it is constant. If nodes are not in topological order, not all paths are
+// followed. Linear in the size of the graphs.
 [[nodiscard]] std::vector<Destiny> list_destinies(const WeightGraph& graph,
                                                   const std::vector<bool>& known);
 

@@ -1,5 +1,6 @@
-// Finds the matrices of a graph: float weights that MatMul, Gemm or Gather read, directly or
-// through nodes that only move or convert elements, and says why every other weight is not one.
+// Finds the weights of a graph that can be quantized: float matrices that MatMul, Gemm or Gather
+// read, directly or through nodes that only move or convert elements. Gives a reason for every
+// other weight.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -19,22 +20,23 @@
 
 namespace onnx_external {
 
-// The tensor that a save stores for a slot: `recipe` applied to a tensor of `shape`, as ONNX data
-// type `data_type`.
+// The tensor that a save stores for a slot: the result of applying `recipe` to a tensor of `shape`,
+// as ONNX data type `data_type`.
 struct StoredSlot {
   std::int32_t data_type = 0;
-  Shape shape;  // of the key
+  Shape shape;  // shape of the key's tensor
   Recipe recipe = {};
   std::string key = {};
 };
 
 enum class MatrixRole : std::uint8_t {
   kLinear,
-  kHead,       // the product reaches an output of the graph, or an ArgMax or TopK over many columns
-  kEmbedding,  // the rows of a Gather
-  kRouter,     // the product reaches a TopK or ArgMax over at most kMaxRouted columns
+  kHead,       // the product becomes an output of the graph, or an ArgMax or TopK over many columns
+               // reads it
+  kEmbedding,  // a Gather returns its rows
+  kRouter,     // a TopK or ArgMax over at most kMaxRouted columns reads the product
 };
-// "linear", "head", "embedding", "router".
+// Returns "linear", "head", "embedding" or "router".
 [[nodiscard]] std::string_view role_name(MatrixRole role);
 inline constexpr std::int64_t kMaxRouted = 1024;
 
@@ -43,19 +45,19 @@ struct MatrixUse {
   const onnx::NodeProto* node = nullptr;
   std::uint32_t graph = 0;  // as in Slot::graph
   MatrixRole role = MatrixRole::kLinear;
-  // For a Gemm: its C, and whether that has shape [N], as a bias of MatMulNBits must. "" = it has
-  // none.
+  // For a Gemm: its input C ("" if it has none), and whether C has shape [N], as MatMulNBits
+  // requires of a bias.
   std::string addend = {};
   bool addend_is_bias = false;
 };
 
-// The rows [n, k] that nodes read of a weight: n results of k products each. The rows of an
-// embedding are its vectors.
+// The part of a weight that nodes read as a matrix [n, k]: n results of k products each. The rows
+// of an embedding are its vectors.
 struct Matrix {
   Recipe rows;  // from the weight's source to [n, k]; at most kMaxRecipeSteps, without a cast
   std::int64_t n = 0;
   std::int64_t k = 0;
-  std::int32_t data_type = 0;  // of the products, so of scales: FLOAT or FLOAT16
+  std::int32_t data_type = 0;  // of the products, and so of the scales: FLOAT or FLOAT16
   std::vector<MatrixUse> uses;
 
   [[nodiscard]] bool has(MatrixRole role) const;
@@ -63,63 +65,66 @@ struct Matrix {
   [[nodiscard]] bool is_multiplied() const;
 };
 
-// The reasons why a weight stays in floats.
+// The reason why a weight stays in floats.
 enum class FloatReason : std::uint8_t {
   kNone,
-  kVector,       // it has fewer than two dimensions, as norms and biases
-  kType,         // no kernel of the CPU has products of this type
-  kReader,       // the operator `detail` reads it
-  kFirstInput,   // it is the first input of a product
-  kGemm,         // alpha, beta or transA of a Gemm
-  kGatherAxis,   // not rows are gathered
-  kBatches,      // the product has more than two dimensions
-  kView,         // `detail` moves its elements in a way that is not known or that no recipe states
+  kVector,       // it has fewer than two dimensions, like norms and biases
+  kType,         // no CPU kernel multiplies this type
+  kReader,       // the operator `detail` reads the weight
+  kFirstInput,   // the weight is the first input of a product
+  kGemm,         // a Gemm reads it with an unsupported alpha, beta or transA
+  kGatherAxis,   // a Gather reads it along another axis than the rows
+  kBatches,      // the weight does not have two dimensions in the product
+  kView,         // `detail` moves its elements in an unknown way, or in one without a recipe
   kSeveral,      // nodes read it in different ways
   kGraphOutput,  // it is an output of a graph
   kReplaceable,  // it is an input with a default value, which the caller may replace
   kUnread,       // no node reads it
-  // Set by choose_matrices():
-  kSmall,    // it has fewer columns or rows than the options want
-  kLong,     // more than kMaxQuantizedColumns columns
-  kRouter,   // it chooses experts
-  kPattern,  // the caller keeps it
-  kChosen,   // the options keep its role as floats
-  kBlocks,   // no block divides the rows of an embedding, or any rows in the standard form
-  kForm,     // the standard form cannot gather its rows: `detail`
-  kFloats,   // codes are kept, but the checkpoint has none for it
-  kUnkept,   // no node multiplies by its codes: `detail`
+  // Reasons that choose_matrices() sets:
+  kSmall,    // it has fewer columns or rows than the options require
+  kLong,     // it has more than kMaxQuantizedColumns columns
+  kRouter,   // it is a router, which chooses experts
+  kPattern,  // the caller keeps it in floats by name
+  kChosen,   // the options keep weights of its role in floats
+  kBlocks,   // no block size divides the rows of an embedding or, in the standard form, of any
+             // matrix
+  kForm,     // the standard form has no Gather for its rows: `detail`
+  kFloats,   // the checkpoint's codes are kept, but it has none for this weight
+  kUnkept,   // no node can multiply by its codes: `detail`
 };
 
-// A float weight of the graph and what it is used for.
+// A float weight of the graph, and how the graph uses it.
 struct GraphWeight {
   std::string name;
   std::string key = {};  // StoredSlot::key
-  // The origin of its elements: a tensor for `slot`, if the save has one; otherwise the model's own
-  // data, external_tensors() or inline_tensors().
+  // The source of its elements: if the save has a tensor for `slot`, that tensor; otherwise the
+  // model's own data, external_tensors() or inline_tensors().
   std::uint32_t slot = kNoSlot;
   std::optional<std::size_t> external_tensor = {};
   std::optional<std::size_t> inline_tensor = {};
   bool is_stored = false;  // the save has a tensor for the slot
   std::int32_t data_type = 0;
-  Shape dims;  // as the graph sees it
+  Shape dims;  // as in the graph
   std::uint64_t elements = 0;
   std::uint64_t bytes = 0;
 
-  std::vector<Matrix> matrices;  // one or more, unless there is a reason against them
+  std::vector<Matrix> matrices;  // one or more, unless there is a reason not to quantize it
   FloatReason reason = FloatReason::kNone;
-  std::string detail = {};  // of the reason
-  // The nodes between the weight and the readers of its matrices; nothing else reads their outputs.
+  std::string detail = {};  // details for the reason
+  // The nodes between the weight and the nodes that read it as a matrix. No other node reads their
+  // outputs.
   std::vector<const onnx::NodeProto*> views;
 };
 
-// "Conv reads it"
+// Formats a reason: "Conv reads it".
 [[nodiscard]] std::string float_reason_text(FloatReason reason, std::string_view detail);
 
-// Lists the float weights of the main graph and its subgraphs that have elements, in the order of
-// the slots; then tensors of two dimensions and more that Constant nodes hold. A pure function.
-// `stored`: by slot, the tensor that a save stores there; nullopt for a slot that keeps the model's
-// data. An open slot without a tensor is not listed. `inputs`: whether filled inputs stay inputs,
-// so that callers may replace them. Linear in the size of the model.
+// Lists the float weights of the main graph and its subgraphs that are not empty, in the order of
+// the slots; then the tensors with at least two dimensions in Constant nodes. A pure function.
+// `stored`: for each slot, the tensor that a save stores there; nullopt if the slot keeps the
+// model's data. A slot without data for which the save has no tensor is not listed. `inputs`:
+// whether filled inputs stay inputs, so that callers may replace them. Linear in the size of the
+// model.
 [[nodiscard]] Result<std::vector<GraphWeight>> find_matrices(
     const Model& model, std::span<const std::optional<StoredSlot>> stored,
     MatchedInputs inputs = MatchedInputs::kRemove);

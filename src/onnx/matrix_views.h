@@ -1,4 +1,5 @@
-// Follows a weight through nodes that move or convert its elements and compute nothing.
+// Follows a weight through nodes that move or convert its elements without computing anything, such
+// as Transpose and Cast.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +12,18 @@
 
 namespace onnx_external {
 
-// The elements of a weight as a value has them.
+// A view of a weight: how the elements of a value follow from those of the weight.
 struct WeightView {
   ViewChain chain;
   std::int32_t data_type = 0;
 };
 
-// True for operators that follow_view() knows.
+// Returns whether follow_view() supports the node's operator.
 [[nodiscard]] bool moves_weights(const onnx::NodeProto& node);
 
-// Returns the outputs of a node, each as a view of the weight. Nullopt if the node is not such a
-// view, or if its axes, sizes or indices are not known. Requires: the view is the node's first
-// input.
+// Returns the outputs of a node, each as a view of the weight. Nullopt if the operator is not
+// supported, or if its axes, sizes or indices are not known. Requires: the node's first input is
+// the view.
 [[nodiscard]] std::optional<std::vector<std::pair<ValueId, WeightView>>> follow_view(
     const WeightGraph& graph, const GraphNodeValues& node, const WeightView& view);
 

@@ -1,4 +1,4 @@
-// Access to the internal state of a Model for other files of the library.
+// Gives other files of the library access to the internal state of a Model.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -17,9 +17,9 @@
 
 namespace onnx_external {
 
-// In a model from memory: the location of external data that is also in memory. `offset` is the
-// index of the tensor in the list that the save is given with the model; `length` may be left out.
-// In a model that was loaded from a file this is a file name like any other.
+// The location of external data that is in memory, in a model that is in memory itself. `offset` is
+// the index of the tensor in the list that is passed to the save together with the model; `length`
+// may be omitted. In a model that was loaded from a file, this location is an ordinary file name.
 inline constexpr std::string_view kInMemoryLocation = "*loose*";
 
 [[nodiscard]] inline bool is_in_memory(const Model& model, const ExternalTensor& tensor) {
@@ -27,18 +27,18 @@ inline constexpr std::string_view kInMemoryLocation = "*loose*";
 }
 
 struct ModelAccess {
-  // The messages of external_tensors()[i] and inline_tensors()[i]. The data of the latter is read
-  // through inline_data.h. Requires: i is in the list.
+  // Return the messages of external_tensors()[i] and inline_tensors()[i]. The data of inline
+  // tensors is read through inline_data.h. Requires: i is in the list.
   [[nodiscard]] static const onnx::TensorProto& external_proto(const Model& model, std::size_t i);
   [[nodiscard]] static const onnx::TensorProto& inline_proto(const Model& model, std::size_t i);
 
   [[nodiscard]] static const CutTensors& cuts(const Model& model);
 
-  // Only those that hold tensors.
+  // Returns only attributes that hold tensors.
   [[nodiscard]] static std::span<const std::shared_ptr<const DetachedAttribute>>
   detached_attributes(const Model& model);
 
-  // Names and tensors without a value that are not slots (open_values.h).
+  // Returns names and tensors without a value that are not slots (open_values.h).
   [[nodiscard]] static std::span<const OpenValue> open_values(const Model& model);
 };
 

@@ -1,4 +1,4 @@
-// Changes to a model that is to be written. The model itself does not change.
+// Collects changes that are made to a model when it is written. The model itself is not changed.
 #pragma once
 
 #include <google/protobuf/message_lite.h>
@@ -21,27 +21,28 @@
 namespace onnx_external {
 
 // Messages are identified by their addresses in the model, which must outlive the edits. Each
-// change already has the form that it will have in the file.
+// change is already in its serialized form.
 struct ModelEdits {
   using Message = google::protobuf::MessageLite;
   using Field = std::pair<const Message*, int>;
 
-  std::unordered_map<const Message*, ModelText> replaced;  // tensors, nodes; without their headers
-  // Nodes, values, tensors and annotations of graphs; functions, training and metadata of the
+  // Tensors and nodes; their new text without headers.
+  std::unordered_map<const Message*, ModelText> replaced;
+  // Nodes, values, tensors and annotations of graphs; functions, training info and metadata of the
   // model.
   std::unordered_set<const Message*> removed;
-  // Text to put before a node, with headers.
+  // Text to insert before a node, with headers.
   std::unordered_map<const Message*, ModelText> before;
-  // Text to append to fields of graphs and of the model, with headers. It follows the field's own
-  // content.
+  // Text to append to fields of graphs and of the model, with headers, after the content that the
+  // field already has.
   std::map<Field, ModelText> added;
 
-  // The number of bytes of text that the changes add, without headers.
+  // Returns the number of bytes of text that the changes add, without headers.
   [[nodiscard]] std::size_t text_bytes() const;
 };
 
-// One tensor to put into the graph, as the initializer `name` of graph `graph`. It fills a slot, or
-// is new (slot == kNoSlot).
+// One tensor to put into graph `graph` as the initializer `name`. It fills a slot, or is new (slot
+// == kNoSlot).
 struct Attachment {
   std::uint32_t slot = kNoSlot;  // index into GraphFacts::slots
   std::string name;              // used with kNoSlot only
@@ -50,17 +51,19 @@ struct Attachment {
   TensorData data;
 };
 
-// Puts tensors into the graph: fills slots (removing Identity nodes of kIdentityOutput slots) and
-// adds new initializers. No inline data remains in an external one. New initializers come in the
-// order of their slots, then those without a slot in the given order. A tensor that an earlier edit
-// moved is moved again. kInvalidArgument if a slot index is out of range or used twice, or if the
-// graph defines a new name already; the edits are then unchanged.
+// Puts tensors into the graph: fills slots (and removes the Identity nodes of kIdentityOutput
+// slots), and adds new initializers. A tensor that becomes external keeps no inline data. New
+// initializers come in the order of their slots, followed by those without a slot in the given
+// order. A tensor that an earlier edit moved is moved again. kInvalidArgument if a slot index is
+// out of range or used twice, or if the graph already defines the name of a new initializer; the
+// edits are then unchanged.
 [[nodiscard]] Status attach(const Model& model, std::span<const Attachment> attachments,
                             MatchedInputs inputs, ModelEdits& edits);
 
-// The entry of metadata_props by which a piece of a model names its parent (cut/parent_note.h).
+// The metadata_props key under which a model that was cut out of a larger one names that model
+// (cut/parent_note.h).
 inline constexpr std::string_view kCutFromKey = "onnx_external.cut_from";
-// Removes that entry, because a saved model is not a piece.
+// Removes that entry, because a saved model is complete and no longer a cut piece.
 void remove_parent_note(const Model& model, ModelEdits& edits);
 
 // Moves the data of external_tensors()[i] to another file range, or into the model. Requires: i is
@@ -68,7 +71,7 @@ void remove_parent_note(const Model& model, ModelEdits& edits);
 void relocate(const Model& model, std::size_t external_tensor, const TensorData& data,
               ModelEdits& edits);
 
-// Moves the data of inline_tensors()[i] to a file. Requires: i is in the list.
+// Moves the data of inline_tensors()[i] into a file. Requires: i is in the list.
 void externalize(const Model& model, std::size_t inline_tensor, const ExternalRef& ref,
                  ModelEdits& edits);
 

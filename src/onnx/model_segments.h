@@ -1,4 +1,5 @@
-// Serializes a model with its edits as segments: text, and byte ranges that are copied later.
+// Serializes a model with its edits as a list of segments: text in memory, and byte ranges that are
+// copied when the model is written.
 #pragma once
 
 #include "onnx/model_edits.h"
@@ -8,10 +9,10 @@
 
 namespace onnx_external {
 
-// Returns the bytes that protobuf would write for the edited model: fields in the order of their
-// numbers, unknown ones last. Data that was left in the model's file, and deferred data, become
-// segments of their own. Memory: the text, twice. kUnsupported if the file, or the serialized
-// unchanged model, would exceed kMaxMessageBytes.
+// Returns the bytes that protobuf would write for the edited model: fields in ascending order,
+// unknown ones last. Data that was left in the model's file, and deferred data, become segments of
+// their own. Memory: twice the text. kUnsupported if the file, or the serialized model without
+// edits, would exceed kMaxMessageBytes.
 [[nodiscard]] Result<ModelSegments> model_segments(const Model& model, ModelEdits edits = {});
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// A serialized model with gaps for bytes that come from elsewhere. "Text" is the serialized bytes
-// in memory.
+// Builds the bytes of a serialized model, with gaps for bytes that are copied from elsewhere when
+// the model is written. "Text" means the serialized bytes in memory.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@
 
 namespace onnx_external {
 
-// A byte range of a model file.
+// A byte range of a model file, and where its bytes come from.
 struct ModelSegment {
   enum class From : std::uint8_t {
     kText,       // ModelSegments::text, from `offset` on
     kModelFile,  // the file that the model was loaded from, from `offset` on
-    kDeferred,   // the caller writes them; `number` is the caller's
+    kDeferred,   // written by the caller; `number` is chosen by the caller
   };
   From from = From::kText;
   std::uint32_t number = 0;
@@ -29,18 +29,18 @@ struct ModelSegment {
 struct ModelSegments {
   std::string text;
   std::vector<ModelSegment> segments;  // in the order of the file
-  std::uint64_t bytes = 0;             // of the file
+  std::uint64_t bytes = 0;             // size of the file
 };
 
-// Returns the whole file. `cuts` are those of the model that the segments were made from. Requires:
+// Returns the whole file. `cuts` belong to the model from which the segments were made. Requires:
 // no segment is deferred.
 [[nodiscard]] Result<std::string> join_segments(ModelSegments segments, const CutTensors& cuts);
 
-// Builds the text from front to back. The body of a message is appended first; then wrap() inserts
-// the message's header before it, because only then its length is known.
+// Builds the text from front to back. The body of a message is appended first; wrap() then inserts
+// the header before the body, because its length is known only then.
 class ModelText {
  public:
-  // A position in the text, where a message begins.
+  // A position in the text at which a message begins.
   struct Mark {
     std::size_t text = 0;
     std::size_t gap = 0;
@@ -50,9 +50,9 @@ class ModelText {
   void reserve(std::size_t text_bytes) { text_.reserve(text_bytes); }
   void add(std::string_view text);
   void add(const ModelText& other);
-  // Leaves a gap for the bytes that `segment` names. Requires: the segment is not text.
+  // Leaves a gap for the bytes that `segment` describes. Requires: the segment is not text.
   void add_gap(const ModelSegment& segment);
-  // Appends what `write`, a function of std::string&, appends.
+  // Appends whatever `write`, a function of std::string&, appends to its argument.
   template <typename Write>
   void add_by(const Write& write) {
     const std::size_t before = text_.size();
@@ -61,16 +61,16 @@ class ModelText {
   }
 
   [[nodiscard]] Mark here() const { return {text_.size(), gaps_.size(), bytes_}; }
-  // Makes everything that was added since `begin` the value of a field.
+  // Makes everything that was added after `begin` the value of a field.
   void wrap(const Mark& begin, std::uint32_t field);
 
   [[nodiscard]] std::size_t text_bytes() const { return text_.size(); }
-  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }  // with those of the gaps
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }  // including those of the gaps
   [[nodiscard]] ModelSegments take() &&;
 
  private:
   struct Gap {
-    std::size_t at = 0;  // in the text
+    std::size_t at = 0;  // position in the text
     ModelSegment segment;
   };
 

@@ -1,4 +1,5 @@
-// Collects further facts about the weights of a graph from its nodes.
+// Collects facts about a graph from its nodes: its constants, and the modules to which the nodes
+// belong.
 #pragma once
 
 #include <span>

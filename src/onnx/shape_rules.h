@@ -1,17 +1,18 @@
-// Shape inference for operators of ONNX's default domain (https://onnx.ai/onnx/operators/), from
-// inputs to outputs and back. A rule is applied again when more is known, and does nothing if it is
-// not certain.
+// Infers shapes for operators of ONNX's default domain (https://onnx.ai/onnx/operators/), both from
+// inputs to outputs and back. A rule is applied again when more is known, and does nothing if the
+// result is not certain.
 #pragma once
 
 #include "onnx/value_types.h"
 
 namespace onnx_external {
 
-// Operators whose outputs have the dimensions of their inputs: src/onnx/shape_rules.cc.
-void same_shape(NodeTypes& node);  // the first input and the first output
+// Operators that move or combine elements, whose output dimensions follow from those of their
+// inputs: src/onnx/shape_rules.cc.
+void same_shape(NodeTypes& node);  // the first input and the first output have the same shape
 void broadcast_shapes(NodeTypes& node);
-void add_shapes(NodeTypes& node);         // broadcast_shapes, and what follows from torch's linear
-void arithmetic_shapes(NodeTypes& node);  // broadcast_shapes, and constant integers
+void add_shapes(NodeTypes& node);         // as broadcast_shapes, and for torch's linear layers
+void arithmetic_shapes(NodeTypes& node);  // as broadcast_shapes, and for constant integers
 void where_shapes(NodeTypes& node);
 void slope_shapes(NodeTypes& node);  // PRelu
 void expand_shapes(NodeTypes& node);
@@ -21,7 +22,7 @@ void squeeze_shapes(NodeTypes& node);
 void reshape_shapes(NodeTypes& node);
 void gather_shapes(NodeTypes& node);
 
-// Operators that split and join values: src/onnx/split_rules.cc.
+// Operators that split or join values: src/onnx/split_rules.cc.
 void concat_shapes(NodeTypes& node);
 void split_shapes(NodeTypes& node);
 void slice_shapes(NodeTypes& node);
@@ -37,7 +38,8 @@ void recurrent_shapes(NodeTypes& node);  // LSTM, GRU, RNN
 
 // Operators on constant integers: src/onnx/constant_rules.cc.
 void constant_numbers(NodeTypes& node);
-void same_numbers(NodeTypes& node);  // the output has those of the first input, in another shape
+// The output has the integers of the first input, in another shape.
+void same_numbers(NodeTypes& node);
 void calculated_numbers(NodeTypes& node);  // Add, Sub, Mul
 void concat_numbers(NodeTypes& node);
 void shape_numbers(NodeTypes& node);

@@ -1,4 +1,5 @@
-// Lists every tensor in a model, wherever it is.
+// Lists every tensor in a model, including those in attributes, subgraphs, functions and training
+// info.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -14,28 +15,30 @@
 
 namespace onnx_external {
 
-// A tensor of a model. Points into the ModelProto, which must outlive it, or into `detached`.
+// A tensor in a model. Points into the ModelProto, which must outlive it, or into `detached`.
 struct ListedTensor {
   const onnx::TensorProto* proto = nullptr;
   TensorPlace place = TensorPlace::kInitializer;
   std::uint32_t graph = 0;
-  // Unique among the tensors of its graph and place, in a valid model: an initializer's own name;
-  // "NAME" and "NAME.indices" of a sparse one; "OUTPUT.ATTRIBUTE" of an attribute, by the first
-  // output of its node, with ".N" in a list and ".indices" of sparse indices; the default value of
-  // a function's attribute has "DOMAIN::FUNCTION" as its output. "#2" and so on are added where
-  // functions use the same names inside.
+  // In a valid model, unique among the tensors of the same graph and place. For an initializer, its
+  // own name; for a sparse one, "NAME" and "NAME.indices". For an attribute, "OUTPUT.ATTRIBUTE",
+  // where OUTPUT is the first output of its node, followed by ".N" in a list and ".indices" for
+  // sparse indices; for the default value of a function's attribute, OUTPUT is "DOMAIN::FUNCTION".
+  // If functions use the same names inside, "#2" and so on is appended.
   std::string name;
-  std::string value;  // what nodes see: the initializer's name, or the first output of the node
-  std::shared_ptr<DetachedAttribute> detached = {};  // owns the tensor if the ModelProto does not
-  bool in_training = false;                          // in ModelProto.training_info
+  std::string value;  // name by which nodes read it: that of the initializer, or the first output
+                      // of the node
+  // Owns the tensor if it is not part of the ModelProto.
+  std::shared_ptr<DetachedAttribute> detached = {};
+  bool in_training = false;  // in ModelProto.training_info
 
   [[nodiscard]] bool is_initializer() const { return place == TensorPlace::kInitializer; }
 };
 
-// Lists graph by graph: first the initializers of a graph, then its sparse initializers, then the
-// tensors in its nodes; a subgraph is listed in the place of its node. Graphs are numbered like
-// Slot::graph, followed by those of functions and training. kUnsupported past kMaxGraphDepth;
-// kCorrupt as for function_attributes().
+// Lists the tensors graph by graph: first the initializers of a graph, then its sparse
+// initializers, then the tensors in its nodes; a subgraph is listed when its node is reached.
+// Graphs are numbered as in Slot::graph, followed by those of functions and of training info.
+// kUnsupported beyond kMaxGraphDepth; kCorrupt as for function_attributes().
 [[nodiscard]] Result<std::vector<ListedTensor>> list_tensors(const onnx::ModelProto& model);
 
 [[nodiscard]] inline bool is_external(const onnx::TensorProto& tensor) {

@@ -1,4 +1,5 @@
-// Serializes a model's tensor with other data: a reference to external data, bytes, or a gap.
+// Serializes a tensor of a model with new data: a reference to external data, inline bytes, or a
+// gap that is filled later.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -13,12 +14,12 @@
 
 namespace onnx_external {
 
-// The place of the bytes of a tensor, relative to the model file that will be written.
+// The location of a tensor's bytes, relative to the model file that will be written.
 struct ExternalRef {
   std::string location;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  std::string checksum;  // lower-case hex SHA-1 of the whole file; empty = not recorded
+  std::string checksum;  // lower-case hex SHA-1 of the whole file; empty if not recorded
 };
 
 // A gap for bytes that are not known yet. The code that writes the model file fills it.
@@ -27,10 +28,10 @@ struct DeferredBytes {
   std::uint64_t length = 0;
 };
 
-// A reference, the raw little-endian bytes, or bytes that will come later.
+// The data of a tensor: a reference, the raw little-endian bytes, or bytes that will follow later.
 using TensorData = std::variant<ExternalRef, std::string, DeferredBytes>;
 
-// The fields of a tensor that hold no data, in the order of their numbers, as protobuf writes them.
+// The fields of a tensor other than its data, in ascending order, as protobuf writes them.
 struct BareTensor {
   onnx::TensorProto head;  // fields before raw_data
   onnx::TensorProto tail;  // fields after raw_data, and unknown ones
@@ -39,13 +40,14 @@ struct BareTensor {
   explicit BareTensor(const onnx::TensorProto& tensor);
 };
 
-// Appends the tensor with the given data. Leaves `bare` as it was.
+// Appends the tensor with the given data. `bare` is unchanged afterwards.
 void append_tensor(BareTensor& bare, const TensorData& data, ModelText& out);
 
-// Appends the tensor with data fields that stay in the file that the model was loaded from.
+// Appends the tensor with data fields that are copied from the file from which the model was
+// loaded.
 void append_tensor(const BareTensor& bare, std::span<const WireSegment> data, ModelText& out);
 
-// Appends a whole message, or the fields of one, as protobuf writes it.
+// Appends a whole message or its fields as protobuf writes them.
 void append_message(const google::protobuf::MessageLite& message, ModelText& out);
 
 }  // namespace onnx_external

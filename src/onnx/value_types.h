@@ -1,5 +1,5 @@
-// The state of type and shape inference: the types of all values of a graph, and each node's view
-// of its inputs and outputs.
+// The state of type and shape inference: the types of all values in a graph, and the interface
+// through which an inference rule reads and refines the types of one node's inputs and outputs.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -16,19 +16,21 @@
 namespace onnx_external {
 
 using ValueId = std::uint32_t;
-inline constexpr ValueId kNoValue = 0xFFFFFFFF;  // of an optional input or output that is left out
+inline constexpr ValueId kNoValue = 0xFFFFFFFF;  // an optional input or output that is omitted
 
-// Shapes of a higher rank are not inferred; otherwise a node with a million inputs could make a
+// Shapes of a higher rank are not inferred; otherwise, a node with a million inputs could produce a
 // million long shapes.
 inline constexpr std::size_t kMaxInferredRank = 8;
 inline constexpr std::size_t kMaxNumbers = 64;  // longer constants are not evaluated
 
 struct ValueType {
-  bool is_open = false;                // nothing defines it, so its broadcast_limit matters
-  std::int32_t elem_type = 0;          // 0 = not known
-  std::optional<SymbolicShape> shape;  // with the dimensions that are known
-  std::optional<SymbolicShape> broadcast_limit;  // is_open: what the value must broadcast to
-  // The integers of a small constant, such as a shape, axes or ends of slices. A scalar has one.
+  bool is_open = false;                // nothing defines the value, so its broadcast_limit matters
+  std::int32_t elem_type = 0;          // 0 if not known
+  std::optional<SymbolicShape> shape;  // the dimensions as far as they are known
+  // For open values: the shape to which the value must broadcast.
+  std::optional<SymbolicShape> broadcast_limit;
+  // The integers of a small constant, such as a shape, axes or slice ends. A scalar has one
+  // integer.
   std::optional<std::vector<std::int64_t>> numbers;
 };
 
@@ -38,10 +40,10 @@ struct NodeValues {
   std::span<const ValueId> outputs;
 };
 
-// The types of all values of a model. A refinement that contradicts what is known is ignored:
-// either the model is wrong, or its operators are not what they seem.
+// The types of all values in a model. A refinement that contradicts what is known is ignored:
+// either the model is wrong, or its operators do not have the assumed meaning.
 //
-// After check(), a rule refines the outputs of the checked node only, and its conclusions about the
+// After check(), a rule refines only the outputs of the checked node; its conclusions about the
 // node's inputs and outputs are compared with the known types.
 class ValueTypes {
  public:
@@ -51,7 +53,7 @@ class ValueTypes {
   [[nodiscard]] const ValueType& operator[](ValueId value) const {
     return value == kNoValue ? none_ : types_[value];
   }
-  // The node that makes the value, or nullptr.
+  // Returns the node that produces the value, or nullptr.
   [[nodiscard]] const NodeValues* producer(ValueId value) const;
   [[nodiscard]] bool changed() const { return changed_; }
   void forget_changes() { changed_ = false; }
@@ -62,14 +64,14 @@ class ValueTypes {
   void refine_broadcast_limit(ValueId value, const SymbolicShape& limit);
   void refine_constant_value(ValueId value, std::vector<std::int64_t> numbers);
 
-  // Requires: one of nodes().
+  // Requires: the node is one of nodes().
   void check(const NodeValues& node) { checked_ = &node; }
   [[nodiscard]] bool checks() const { return checked_ != nullptr; }
   // Returns whether a rule has contradicted the known types of a checked node's inputs and outputs.
   [[nodiscard]] bool contradicted() const { return contradicted_; }
-  // Notes that the checked node cannot have its inputs.
+  // Records that the inputs of the checked node contradict its operator.
   void contradict() { contradicted_ = contradicted_ || checks(); }
-  // Notes a value of known shape that does not broadcast to the limit.
+  // Records a contradiction if the shape of the value is known and does not broadcast to the limit.
   void require_broadcast(ValueId value, const SymbolicShape& limit);
 
  private:
@@ -78,14 +80,14 @@ class ValueTypes {
 
   std::span<const NodeValues> nodes_;
   std::span<ValueType> types_;
-  std::vector<std::uint32_t> producers_;  // of each value: index into nodes_
+  std::vector<std::uint32_t> producers_;  // for each value, index into nodes_
   ValueType none_;
   bool changed_ = false;
   const NodeValues* checked_ = nullptr;
   bool contradicted_ = false;
 };
 
-// The interface of an inference rule to one node and the types of its values.
+// Gives an inference rule access to one node and the types of its values.
 class NodeTypes {
  public:
   NodeTypes(const NodeValues& node, ValueTypes& types) : node_(node), types_(types) {}
@@ -103,7 +105,7 @@ class NodeTypes {
   [[nodiscard]] const std::optional<SymbolicShape>& shape(ValueId value) const {
     return types_[value].shape;
   }
-  // Nullopt if it is not known, or if the value has no such axis.
+  // Returns nullopt if the size is not known, or if the value has no such axis.
   [[nodiscard]] std::optional<std::int64_t> dim(ValueId value, std::size_t axis) const;
   [[nodiscard]] const std::optional<std::vector<std::int64_t>>& numbers(ValueId value) const {
     return types_[value].numbers;
@@ -111,7 +113,7 @@ class NodeTypes {
   // Returns nullptr if the node has no such attribute.
   [[nodiscard]] const onnx::AttributeProto* attribute(std::string_view name) const;
   [[nodiscard]] std::int64_t number(std::string_view name, std::int64_t otherwise) const;
-  // Integers from an attribute, or from an input in later versions of the operator.
+  // Returns integers from an attribute or, in later versions of the operator, from an input.
   [[nodiscard]] std::optional<std::vector<std::int64_t>> numbers(std::string_view attribute_name,
                                                                  std::size_t input) const;
 
@@ -120,18 +122,20 @@ class NodeTypes {
   ValueTypes& types_;
 };
 
-// Narrows `limit` so that a shape within it broadcasts to both limits. Where two sizes of a
-// dimension differ, only size 1 broadcasts to both.
+// Narrows `limit` so that any shape within it broadcasts to both limits. If the limits have
+// different sizes in a dimension, only size 1 broadcasts to both.
 void meet_broadcast_limits(const SymbolicShape& other, SymbolicShape& limit);
 
-// True if a value can have both sizes. A size of 0 is not judged: some exporters mean any size.
+// Returns whether the two sizes may be equal. A size of 0 is not compared, because some exporters
+// use it for any size.
 [[nodiscard]] bool may_be_equal(const std::optional<std::int64_t>& one,
                                 const std::optional<std::int64_t>& other);
 
-// Turns an axis that is counted from the end into one from the start. Nullopt if out of range.
+// Converts an axis that may count from the end to one that counts from the start. Nullopt if it is
+// out of range.
 [[nodiscard]] std::optional<std::size_t> axis_of(std::int64_t axis, std::size_t rank);
 
-// The axes that a list names, in order. Nullopt if one is out of range or listed twice.
+// Returns the axes in a list in order. Nullopt if an axis is out of range or listed twice.
 [[nodiscard]] std::optional<std::vector<std::size_t>> axes_of(const std::vector<std::int64_t>& axes,
                                                               std::size_t rank);
 

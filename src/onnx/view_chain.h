@@ -1,4 +1,5 @@
-// Follows a weight through nodes that only move its elements, and states the result as a recipe.
+// Combines the steps that move the elements of a weight (slices, permutes, reshapes) into a recipe,
+// the list of steps that a save applies to the weight.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +13,10 @@
 
 namespace onnx_external {
 
-// The chain of views from a tensor to a value, kept as slices and an order of the tensor's own
-// axes, so that steps which undo each other leave nothing behind: two chains that give the same
-// elements by permutes, slices, squeezes and unsqueezes have the same recipe. A member that returns
-// false leaves the chain unusable, because the step does not fit the shape.
+// The chain of views from a tensor to a value. It is stored as slices and an order of the tensor's
+// own axes, so that steps that undo each other leave nothing behind: two chains that produce the
+// same elements by permutes, slices, squeezes and unsqueezes have the same recipe. A member
+// function returns false if the step does not fit the shape; the chain must not be used afterwards.
 class ViewChain {
  public:
   // Requires: element_count(shape) succeeds.
@@ -23,27 +24,27 @@ class ViewChain {
 
   [[nodiscard]] Shape shape() const;
 
-  // Applies ONNX's Transpose; an empty `perm` reverses the dimensions. Requires for all: axes are
-  // not negative.
+  // Applies ONNX's Transpose; an empty `perm` reverses the dimensions. Requires, here and below:
+  // axes are not negative.
   [[nodiscard]] bool permute(std::span<const std::int64_t> perm);
   [[nodiscard]] bool slice(std::size_t axis, std::int64_t start, std::int64_t stop);
   // Removes one axis of size 1.
   [[nodiscard]] bool squeeze(std::size_t axis);
   // Inserts an axis of size 1 before `axis`.
   [[nodiscard]] bool unsqueeze(std::size_t axis);
-  // Requires: as many elements as before.
+  // Requires: the number of elements stays the same.
   [[nodiscard]] bool reshape(const Shape& shape);
   // Applies a step of a recipe. A cast does nothing.
   [[nodiscard]] bool apply(const RecipeStep& step);
 
-  // The steps from the tensor to the value. They may be more than kMaxRecipeSteps.
+  // Returns the steps from the tensor to the value. There may be more than kMaxRecipeSteps.
   [[nodiscard]] Recipe recipe() const;
 
  private:
   static constexpr std::size_t kInserted = static_cast<std::size_t>(-1);
 
   struct Axis {
-    std::int64_t size = 0;  // in the tensor
+    std::int64_t size = 0;  // size in the tensor
     std::int64_t start = 0;
     std::int64_t stop = 0;
   };
@@ -52,9 +53,9 @@ class ViewChain {
   [[nodiscard]] std::int64_t size_of(std::size_t place) const;
   [[nodiscard]] bool has_rank(std::size_t rank) const { return rank <= kMaxRecipeRank; }
 
-  Recipe done_;                     // up to the last reshape that joined or parted axes
-  std::vector<Axis> axes_;          // of the tensor that `done_` gives
-  std::vector<std::size_t> order_;  // of each dimension: index into axes_, or kInserted
+  Recipe done_;                     // steps up to the last reshape that joined or split axes
+  std::vector<Axis> axes_;          // axes of the tensor after `done_`
+  std::vector<std::size_t> order_;  // for each dimension, index into axes_, or kInserted
 };
 
 }  // namespace onnx_external

@@ -1,4 +1,5 @@
-// All values of a model's main graph and its subgraphs, with the nodes that make and read them.
+// Lists all values of a model's main graph and its subgraphs, with the nodes that produce and read
+// them.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -22,7 +23,7 @@ namespace onnx_external {
 inline constexpr std::uint32_t kNoProducer = 0xFFFFFFFF;
 inline constexpr std::size_t kMaxIntegers = 65536;  // longer constants are not read
 
-// The place of a value among the inputs of a node.
+// A node that reads a value, and the index of the value among its inputs.
 struct ValueReader {
   std::uint32_t node = kNoProducer;  // index into WeightGraph::nodes()
   std::uint32_t input = 0;
@@ -32,10 +33,10 @@ struct WeightValue {
   std::string_view name;
   std::uint32_t graph = 0;
   std::uint32_t slot = kNoSlot;
-  std::uint32_t producer = kNoProducer;       // kNoProducer: an input, an initializer or undefined
-  const onnx::TensorProto* tensor = nullptr;  // the initializer, or what a Constant node holds
-  const onnx::GraphProto* output_of = nullptr;  // the graph that gives it to its caller
-  bool is_input = false;                        // it is in its graph's list of inputs
+  std::uint32_t producer = kNoProducer;  // kNoProducer for inputs, initializers and undefined names
+  const onnx::TensorProto* tensor = nullptr;    // the initializer, or the tensor in a Constant node
+  const onnx::GraphProto* output_of = nullptr;  // the graph that returns the value as an output
+  bool is_input = false;                        // the value is in its graph's list of inputs
 };
 
 struct GraphNodeValues {
@@ -45,16 +46,16 @@ struct GraphNodeValues {
   std::span<const ValueId> outputs;
 };
 
-// A snapshot; the model must outlive it. Names are resolved as ONNX does: a subgraph sees the names
+// A snapshot; the model must outlive it. Names are resolved as in ONNX: a subgraph sees the names
 // of the graphs around it, unless it defines them itself. Linear in the size of the model.
 class WeightGraph {
  public:
-  // kUnsupported past kMaxGraphDepth.
+  // kUnsupported beyond kMaxGraphDepth.
   [[nodiscard]] static Result<WeightGraph> of(const Model& model);
 
   [[nodiscard]] std::span<const GraphNode> graphs() const { return graphs_; }
-  // The nodes of each graph are together and in order: first those of the main graph, then those of
-  // its subgraphs as list_graphs() lists them.
+  // Returns the nodes, graph by graph and in order: first those of the main graph, then those of
+  // its subgraphs in the order of list_graphs().
   [[nodiscard]] std::span<const GraphNodeValues> nodes() const { return nodes_; }
   [[nodiscard]] std::span<const GraphNodeValues> nodes_of(std::uint32_t graph) const;
   [[nodiscard]] std::span<const WeightValue> values() const { return values_; }
@@ -62,16 +63,16 @@ class WeightGraph {
   [[nodiscard]] std::span<const ValueReader> readers(ValueId value) const;
   [[nodiscard]] ValueId value_of_slot(std::uint32_t slot) const { return slot_values_[slot]; }
 
-  // The value that the name means in the graph; kNoValue if there is none.
+  // Returns the value that a name refers to in the graph; kNoValue if there is none.
   [[nodiscard]] ValueId named(std::uint32_t graph, std::string_view name) const;
 
-  // The INT64 numbers of an initializer or Constant node of one dimension or none, which are at
-  // most kMaxIntegers and in the model. Nullopt for other values.
+  // Returns the integers of an INT64 initializer or Constant node with at most one dimension, if
+  // there are at most kMaxIntegers and they are in the model itself. Nullopt for other values.
   [[nodiscard]] std::optional<std::vector<std::int64_t>> integers(ValueId value) const;
-  // Returns whether a constant has no dimension. Requires: integers() finds it.
+  // Returns whether a constant is a scalar. Requires: integers() returns its value.
   [[nodiscard]] bool is_scalar(ValueId value) const;
-  // True for an initializer that is an input as well, so that callers may replace it. Before IR
-  // version 4 all are inputs, and none is meant to be replaced.
+  // Returns whether the value is an initializer that is also an input, so that callers may replace
+  // it. Before IR version 4, all initializers are inputs, and none is meant to be replaced.
   [[nodiscard]] bool is_replaceable(ValueId value) const {
     return values_[value].is_input && may_replace_;
   }
@@ -87,14 +88,14 @@ class WeightGraph {
   const CutTensors* cuts_ = nullptr;
   bool may_replace_ = false;
   std::vector<GraphNode> graphs_;
-  std::vector<NameMap<ValueId>> names_;  // of each graph
+  std::vector<NameMap<ValueId>> names_;  // for each graph
   std::vector<WeightValue> values_;
   std::vector<ValueId> slot_values_;
-  std::vector<ValueId> ends_;  // inputs and outputs of all nodes
+  std::vector<ValueId> ends_;  // inputs and outputs of all nodes, one node after another
   std::vector<GraphNodeValues> nodes_;
-  std::vector<std::size_t> first_node_;      // of each graph
-  std::vector<ValueReader> readers_;         // value by value
-  std::vector<std::uint32_t> first_reader_;  // of each value
+  std::vector<std::size_t> first_node_;      // for each graph
+  std::vector<ValueReader> readers_;         // readers of all values, one value after another
+  std::vector<std::uint32_t> first_reader_;  // for each value
 };
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Reads protobuf's wire format through a small window. A file is never mapped or read as a whole,
+// Reads protobuf's wire format through a small window. The file is never mapped or read as a whole,
 // and skipping costs nothing.
 //
 // Source of the rules: protobuf.dev, "Encoding".
@@ -16,17 +16,18 @@
 
 namespace onnx_external {
 
-// The most bytes that a message may have, and each message inside it.
+// The maximum size of a model file, and of each message in it, in bytes.
 inline constexpr std::uint64_t kMaxMessageBytes = 0x7FFFFFFF;
-// The error for a model that would have `bytes` bytes.
+// Returns the error for a model that would have `bytes` bytes.
 [[nodiscard]] tl::unexpected<Error> message_too_large(std::uint64_t bytes);
-// The nesting limit of messages and groups, which is protobuf's.
+// The nesting limit for messages and groups, which is the same as protobuf's.
 inline constexpr int kMaxMessageDepth = 100;
 
 enum class WireType : std::uint8_t {
   kVarint = 0,
   kFixed64 = 1,
-  kLength = 2,  // a length and as many bytes: messages, bytes, text, packed numbers
+  // A length followed by as many bytes: messages, byte strings, strings, packed numbers.
+  kLength = 2,
   kStartGroup = 3,
   kEndGroup = 4,
   kFixed32 = 5,
@@ -44,17 +45,18 @@ inline constexpr int kMaxVarintBytes = 10;
 
 void append_varint(std::string& out, std::uint64_t value);
 
-// Appends the tag and the length that precede the `bytes` bytes of a message, text or byte string.
+// Appends the tag and the length that precede the `bytes` bytes of a message, string or byte
+// string.
 void append_length_header(std::string& out, std::uint32_t field, std::uint64_t bytes);
 
-// The source of the bytes: a file, or memory. Neither is owned.
+// The source of the bytes: a file or memory, neither of which is owned.
 class WireInput {
  public:
   explicit WireInput(const SourceFile& file) : file_(&file), size_(file.size()) {}
   explicit WireInput(std::string_view text) : text_(text), size_(text.size()) {}
 
   [[nodiscard]] std::uint64_t size() const { return size_; }
-  // Requires: the range is inside.
+  // Requires: the range is inside the input.
   [[nodiscard]] Status read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -63,13 +65,13 @@ class WireInput {
   std::uint64_t size_ = 0;
 };
 
-// A cursor. After the first error all members return false, and status() returns the error. One
-// thread at a time.
+// A cursor. After the first error, all member functions return false, and status() returns the
+// error. One thread at a time.
 class WireReader {
  public:
   explicit WireReader(const WireInput& input) : input_(input), end_(input.size()) {}
 
-  // Moves to `position`; reads now end at `end`. Requires: position <= end <= size.
+  // Moves to `position`; from then on, reads end at `end`. Requires: position <= end <= size.
   void enter(std::uint64_t position, std::uint64_t end);
 
   [[nodiscard]] std::uint64_t position() const { return position_; }
@@ -81,7 +83,7 @@ class WireReader {
   // Reads a length, and checks that as many bytes are left.
   [[nodiscard]] bool length(std::uint64_t& bytes);
   [[nodiscard]] bool skip(std::uint64_t bytes);
-  // Skips the value that follows `tag`, in a message that is `depth` deep.
+  // Skips the value that follows `tag`, in a message at nesting depth `depth`.
   [[nodiscard]] bool skip_value(WireTag tag, int depth);
   [[nodiscard]] bool bytes(std::span<std::byte> out);
 

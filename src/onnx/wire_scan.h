@@ -1,10 +1,10 @@
-// Finds the data fields of the tensors in a serialized ModelProto without reading their bytes, and
-// plans how to replace them by other bytes: the lengths of the enclosing messages change, and
-// everything else stays byte for byte.
+// Finds the data fields of the tensors in a serialized ModelProto without reading the data, and
+// plans how to replace them by other bytes. A replacement changes the lengths of the enclosing
+// messages; everything else stays byte for byte the same.
 //
-// Source of the field numbers: onnx.proto. It finds the tensors of all graphs, subgraphs, functions
-// (with the default values of their attributes) and training graphs, including sparse tensors and
-// those in attributes.
+// Source of the field numbers: onnx.proto. The tensors found are those of all graphs, subgraphs,
+// functions (including default values of attributes) and training graphs, including sparse tensors
+// and tensors in attributes.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace onnx_external {
 
-// The fields of TensorProto that hold numbers.
+// The field numbers in TensorProto of the fields that can hold numeric data.
 inline constexpr std::uint8_t kFloatData = 4;
 inline constexpr std::uint8_t kInt32Data = 5;
 inline constexpr std::uint8_t kInt64Data = 7;
@@ -29,23 +29,23 @@ inline constexpr std::uint8_t kUint64Data = 11;
 // Appends the tag and the length of a raw_data field of `bytes` bytes.
 void append_raw_data_header(std::string& out, std::uint64_t bytes);
 
-// A data field, or a run of adjacent unpacked values of one field. Numbers are byte offsets in the
-// input, which has at most kMaxMessageBytes.
+// A data field, or a run of adjacent unpacked values of one field. The positions are byte offsets
+// in the input, which has at most kMaxMessageBytes.
 struct WireSegment {
-  std::uint32_t begin = 0;    // of the tag
-  std::uint32_t payload = 0;  // packed: of the first byte of data
+  std::uint32_t begin = 0;    // offset of the tag
+  std::uint32_t payload = 0;  // packed: offset of the first byte of data
   std::uint32_t end = 0;
   std::uint8_t field = 0;
-  bool packed = false;  // the data is one run of bytes; otherwise each value has its own tag
+  bool packed = false;  // the data is one run of bytes; otherwise, each value has its own tag
 };
 
 // A message that holds a tensor, or the tensor itself.
 struct WireMessage {
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
-  std::uint32_t length_at = 0;  // of its length
+  std::uint32_t length_at = 0;  // offset of the message's length
   std::uint32_t body = 0;
   std::uint32_t end = 0;
-  std::uint32_t parent = kNone;  // an earlier one; kNone: the model itself
+  std::uint32_t parent = kNone;  // an earlier message; kNone: the model itself
 };
 
 struct WireTensor {
@@ -65,22 +65,22 @@ struct WireScan {
   }
 };
 
-// Selects the tensors whose data fields together have this many bytes.
+// Selects tensors by the total number of bytes in their data fields.
 struct WireFilter {
   std::uint64_t least_bytes = 0;
   std::uint64_t most_bytes = kMaxMessageBytes;
 };
 
-// The limit on segments of one tensor. No known writer splits the data of a tensor at all.
+// The maximum number of segments of one tensor. No known writer splits the data of a tensor at all.
 inline constexpr std::size_t kMaxWireSegments = 64;
 
 // Takes time linear in the bytes that are not data, and memory for the listed tensors. Skips
 // messages of fewer bytes than filter.least_bytes. kCorrupt, with the offset, for anything that is
-// not a protobuf message. kUnsupported past kMaxMessageDepth and kMaxWireSegments, and if a message
-// repeats a tensor field that is not repeated (protobuf would merge the two).
+// not a protobuf message. kUnsupported beyond kMaxMessageDepth and kMaxWireSegments, and if a
+// message has two values for a tensor field that is not repeated (protobuf would merge them).
 [[nodiscard]] Result<WireScan> scan_model(const WireInput& input, const WireFilter& filter);
 
-// Replaces the bytes [begin, end) of the input, which are inside `message`, by `bytes` other bytes.
+// Replaces the bytes [begin, end) of the input, which are inside `message`, by `bytes` new bytes.
 struct WireEdit {
   std::uint32_t message = 0;  // index into WireScan::messages
   std::uint32_t begin = 0;
@@ -88,17 +88,18 @@ struct WireEdit {
   std::uint64_t bytes = 0;
 };
 
-// A step of writing the edited model: copy bytes of the input, write a message's length, or write
-// the new bytes of an edit.
+// A step in writing the edited model: copy bytes of the input, write the length of a message, or
+// write the new bytes of an edit.
 struct WireStep {
   enum class Kind : std::uint8_t { kCopy, kLength, kEdit };
   Kind kind = Kind::kCopy;
-  std::uint64_t from = 0;   // kCopy: offset in the input; kLength: the length; kEdit: its index
-  std::uint64_t bytes = 0;  // of the output
+  // Offset in the input (kCopy), length (kLength), or index of the edit (kEdit).
+  std::uint64_t from = 0;
+  std::uint64_t bytes = 0;  // number of bytes written to the output
 };
 
 // Returns the steps that write the edited model. Requires: `edits` are in the order of the input,
-// and none is inside another. kUnsupported if the result has more than kMaxMessageBytes.
+// and none is inside another. kUnsupported if the result would have more than kMaxMessageBytes.
 [[nodiscard]] Result<std::vector<WireStep>> rewrite(const WireScan& scan,
                                                     std::span<const WireEdit> edits,
                                                     std::uint64_t input_bytes);

@@ -1,7 +1,7 @@
-// The options of the commands and of the Python package, each in one row of one table: its names,
-// its kind, its help, and what it sets. The commands parse their arguments with it and print it as
-// their help, from which the man pages are generated. The Python package takes its keywords with
-// it.
+// Defines the options of the commands and of the Python package in one table. Each row has the
+// names, the type and the help text of one option, and what the option sets. The commands use the
+// table to parse their arguments and to print their help, from which the man pages are generated;
+// the Python package uses it for its keyword arguments.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,15 @@
 namespace onnx_external {
 
 // The parsed options of a command line. Each command reads the members that its own options set; an
-// option that several commands have sets the same members for all of them.
+// option that several commands share sets the same members for all of them.
 struct CommandOptions {
   std::filesystem::path first;                // GRAPH.onnx or MODEL.onnx
   std::vector<std::filesystem::path> files;   // CHECKPOINT... or FILE...
   std::vector<std::filesystem::path> others;  // --against or --diff
 
-  SaveTarget target;  // cut-external: `folder` is the path of the piece
-  SaveOptions save;   // with `open`, `mapping`, `plan` and `write`, which other commands also have
+  SaveTarget target;  // for cut-external, `folder` is the path of the new model
+  // Includes `open`, `mapping`, `plan` and `write`, which other commands also use.
+  SaveOptions save;
   std::filesystem::path map_file;
   std::filesystem::path save_map;
 
@@ -51,51 +52,52 @@ inline constexpr unsigned kSaveExternal = 1;
 inline constexpr unsigned kVerifyExternal = 2;
 inline constexpr unsigned kInspectExternal = 4;
 inline constexpr unsigned kCutExternal = 8;
-inline constexpr unsigned kPythonAlone = 16;  // a keyword that no command has as an option
+// A keyword in Python that no command has as an option.
+inline constexpr unsigned kPythonAlone = 16;
 
 // The sections of the help text, in order.
 enum class OptionGroup : std::uint8_t { kInput, kMapping, kOutput, kWork, kCommon };
 
 enum class OptionKind : std::uint8_t {
-  kPositional,  // one word without a dash
-  kWords,       // all words up to the next option; positional if the name has no dash
+  kPositional,  // one argument without a dash
+  kWords,       // all arguments up to the next option; positional if the name has no dash
   kFlag,        // no value; a bool in Python
   kOffFlag,     // "--no-NAME", which turns NAME off; a bool in Python
   kText,        // one value; a str in Python
   kPath,        // one path
   kNumber,      // a whole number; an int in Python
   kSize,        // a number of bytes, "500MB" or "4GiB"; an int or a str in Python
-  kTexts,       // a value each time it is given; a str or a sequence of str in Python
-  kNames,       // likewise, several names separated by commas
-  kPaths,       // likewise, a path
+  kTexts,  // one value for each time that the option is given; a str or a sequence of str in Python
+  kNames,  // likewise; each value is a comma-separated list of names
+  kPaths,  // likewise; each value is a path
 };
 
 struct OptionRow {
-  std::string_view name;   // "max-shard-size"; "o,output" with its short name; "GRAPH"
-  std::string_view value;  // how the help calls the value: "SIZE"
+  std::string_view name;   // "max-shard-size"; "o,output" with a short name; "GRAPH"
+  std::string_view value;  // name of the value in the help text: "SIZE"
   OptionKind kind;
   OptionGroup group;
-  unsigned commands;  // bits
-  // The keyword of oe.save() and its like is the name with underscores; false: Python has no such
-  // keyword, or takes another kind of value for it.
+  unsigned commands;  // as bits
+  // True if oe.save() and similar functions have this option as a keyword, named like the option
+  // but with underscores. False if Python has no such keyword, or one with another type of value.
   bool is_keyword;
-  std::string_view help;  // lines that fit behind a column of 25 characters
-  // Takes one value ("" for a flag). kInvalidArgument, with what is wrong with the value alone.
+  std::string_view help;  // lines that fit to the right of a column of 25 characters
+  // Parses one value ("" for a flag). kInvalidArgument says only what is wrong with the value.
   Status (*take)(CommandOptions& options, const std::string& text);
-  std::span<const std::string_view> choices = {};  // all values, if they are words
+  std::span<const std::string_view> choices = {};  // all possible values, if they are a fixed list
 
-  // "max_shard_size"
+  // Returns the name of the keyword in Python: "max_shard_size".
   [[nodiscard]] std::string keyword() const;
-  // A word without a dash.
+  // Returns whether the option is a positional argument.
   [[nodiscard]] bool is_positional() const { return name.front() >= 'A' && name.front() <= 'Z'; }
 };
 
 [[nodiscard]] std::span<const OptionRow> option_rows();
 
-// The sections of a command's help text that list its options.
+// Returns the sections of a command's help text that list its options.
 [[nodiscard]] std::string options_help(unsigned command);
 
-// The mapping options with the contents of the map file.
+// Returns the mapping options, including the contents of the map file.
 [[nodiscard]] Result<MappingOptions> mapping_options(const CommandOptions& options);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Reads the values of options. Each function describes a bad value by a kInvalidArgument error; the
-// caller names the option.
+// Parses the values of options. For an invalid value, each function returns a kInvalidArgument
+// error that describes the value; the caller adds the name of the option.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +15,14 @@ namespace onnx_external {
 
 inline constexpr std::uint64_t kMaxSizeOption = std::uint64_t{1} << 62;  // bytes
 
-// A decimal number from `least` to `most`.
+// Parses a decimal number from `least` to `most`.
 [[nodiscard]] Result<std::uint64_t> number_in(const std::string& text, std::uint64_t least,
                                               std::uint64_t most);
-// "500MB", "500M", "4GiB" or plain bytes: `least` of the unit or more, and at most `most` bytes.
+// Parses "500MB", "500M", "4GiB" or a plain number of bytes: at least `least` of the given unit,
+// and at most `most` bytes.
 [[nodiscard]] Result<std::uint64_t> size_in(const std::string& text, std::uint64_t least,
                                             std::uint64_t most);
-// A size that is a power of two within the limits of an alignment.
+// Parses a size that is a power of two within the limits of an alignment.
 [[nodiscard]] Result<std::uint64_t> alignment_of(const std::string& text);
 
 [[nodiscard]] Status not_one_of(const std::string& text, const std::string_view* choices,
@@ -39,7 +40,7 @@ template <typename Value, std::size_t N>
   return {};
 }
 
-// Sets `out` to a value, or returns why there is none.
+// Sets `out` to the value, or returns its error.
 template <typename Out, typename Value>
 [[nodiscard]] Status set_to(Out& out, Result<Value> value) {
   if (!value) {

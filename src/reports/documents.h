@@ -1,4 +1,4 @@
-// The JSON documents that the commands print with --json. docs/cli.md documents every key.
+// Formats the JSON documents that the commands print with --json. docs/cli.md documents every key.
 #pragma once
 
 #include <filesystem>
@@ -14,17 +14,17 @@
 
 namespace onnx_external {
 
-// A single model has all members on one level. Several models are a list beside the members that
-// they share.
+// For a single model, all members are on one level. Several models are a list next to the members
+// that they share.
 [[nodiscard]] std::string save_document(const SaveReport& report, RunMode mode);
-// One report for each model.
+// Formats one report for each model.
 [[nodiscard]] std::string verify_document(std::span<const std::filesystem::path> models,
                                           std::span<const VerifyReport> reports);
 [[nodiscard]] std::string cut_document(const CutReport& report);
 [[nodiscard]] std::string inspect_document(const Inspection& inspection);
 [[nodiscard]] std::string modules_document(const ModuleList& list);
 
-// "graph-input", "undefined-name", "initializer", "identity-output".
+// Returns "graph-input", "undefined-name", "initializer" or "identity-output".
 [[nodiscard]] std::string_view slot_kind_name(SlotKind kind);
 
 }  // namespace onnx_external

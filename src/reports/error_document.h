@@ -8,7 +8,8 @@
 
 namespace onnx_external {
 
-// {"error": {...}}, as docs/cli.md documents it. `file`: what the message is about; may be empty.
+// Returns {"error": {...}}, as documented in docs/cli.md. `file`: the file that the message is
+// about; may be empty.
 [[nodiscard]] std::string error_document(std::string_view code, std::string_view message,
                                          std::string_view file, const ErrorDetails* details);
 

@@ -1,4 +1,4 @@
-// Formats the JSON documents of the commands.
+// Formats JSON values as text for the documents that the commands print.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,10 +8,11 @@ namespace onnx_external {
 
 using Document = nlohmann::ordered_json;
 
-// One line of plain ASCII, so that no control character of a name reaches a terminal.
+// Formats a value as one line of plain ASCII, so that no control character in a name reaches a
+// terminal.
 [[nodiscard]] std::string compact(const Document& value);
 
-// One member per line, and one element per line in lists of objects.
+// Formats a document with one member per line, and one element per line in lists of objects.
 [[nodiscard]] std::string document_text(const Document& document);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// The text of src/reports/page.html.
+// Declares the text of src/reports/page.html, which the build embeds.
 #pragma once
 
 #include <string_view>

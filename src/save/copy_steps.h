@@ -1,5 +1,6 @@
-// Decides which chunks of ranges are copied, and in which order, before anything is copied. Plain
-// values; safe from any thread.
+// Decides, before anything is copied, which data ranges or chunks of them a save copies, and in
+// which order. A range holds the bytes of one tensor, or of several tied ones, in a data file.
+// Plain values; safe from any thread.
 #pragma once
 
 #include <cstddef>
@@ -17,37 +18,39 @@
 namespace onnx_external {
 
 // A tensor of more bytes is split into chunks if it would otherwise keep one thread busy while the
-// others wait. Splitting gains nothing in other cases, because two threads that write one file wait
-// for each other at the file's lock. In a file of several tensors they do so anyway. Measured with
-// two threads and one tensor on ext4 in memory, as a ratio of wall times: 0.78 for 1 GB of
-// safetensors, 0.88 for 2 GB of float32 that become float16. But 2.5 for 1 GB of a torch zip, which
-// one thread splices: that is not split.
+// others wait. In other cases splitting gains nothing, because two threads that write the same file
+// wait for each other at the file's lock; in a file with several tensors they do so anyway.
+// Measured with two threads and one tensor on ext4 in memory, as a ratio of wall times: 0.78 for 1
+// GB of safetensors, 0.88 for 2 GB of float32 that become float16, but 2.5 for 1 GB of a torch zip,
+// which one thread splices; such a tensor is not split.
 inline constexpr std::uint64_t kCopyChunkBytes = std::uint64_t{64} << 20;
 
-// The number of shards that are written at the same time, because threads do not wait for each
-// other in different files. Measured with two threads: 1 GB in shards of 100 MB takes 7 % longer
-// one by one.
+// The number of shards that are written at the same time, because threads that write different
+// files do not wait for each other. Measured with two threads: writing 1 GB in shards of 100 MB one
+// by one takes 7 % longer.
 inline constexpr std::uint32_t kShardsAtOnce = 8;
 
-// About how many bytes of the source a chunk of a pass reads.
+// The approximate number of bytes of the source that a chunk of a pass reads. A pass reads a tensor
+// once and produces several ranges: the parts of a quantized matrix.
 inline constexpr std::uint64_t kPassChunkBytes = std::uint64_t{8} << 20;
 
-// A pass reads a tensor once and makes several ranges, the parts of a quantized matrix, at the
-// places that the plan fixed.
+// The functions below find the ranges of a pass. These ranges are consecutive in the plan; the
+// first one is called the head.
 
-// The tensor that is written to a range.
+// Returns the tensor that is written to a range.
 [[nodiscard]] inline const PlannedTensor& tensor_of(const SavePlan& plan, std::uint32_t range) {
   return plan.tensors[plan.ranges[range].source_tensor];
 }
 
-// The part of a matrix that a range has.
+// Returns which part of a matrix a range holds.
 [[nodiscard]] inline std::size_t part_of(const SavePlan& plan, std::uint32_t range) {
   const auto& packed = tensor_of(plan, range).packed;
   return packed ? static_cast<std::size_t>(packed->part) : 0;
 }
 
-// The range whose pass makes this one: itself, or the first part of the same matrix before it. That
-// is the codes, unless they are linked.
+// Returns the first range, or head, of the pass that produces this range: the range itself, or the
+// first of the preceding parts of the same matrix. The head holds the codes, unless these are
+// linked.
 [[nodiscard]] inline std::uint32_t head_of_pass(const SavePlan& plan, std::uint32_t range) {
   while (part_of(plan, range) > 0 && range > 0 && tensor_of(plan, range - 1).packed &&
          part_of(plan, range - 1) + 1 == part_of(plan, range)) {
@@ -56,7 +59,7 @@ inline constexpr std::uint64_t kPassChunkBytes = std::uint64_t{8} << 20;
   return range;
 }
 
-// Returns the number of ranges that the pass of a head makes, including the head.
+// Returns the number of ranges that the pass of a head produces, including the head.
 [[nodiscard]] inline std::size_t ranges_of_pass(const SavePlan& plan, std::uint32_t head) {
   std::size_t count = 1;
   while (tensor_of(plan, head).packed && head + count < plan.ranges.size()) {
@@ -75,47 +78,51 @@ struct CopyJob {
   const Checkpoint& checkpoint;
   const Directory& data;
   const WriteOptions& options;
-  const WrittenRanges& done;  // are in their files already, or will be by another process
-  RecordWriter* record;       // gets every other range as soon as it is written; may be null
+  // Ranges that are in their files already, or that another process writes.
+  const WrittenRanges& done;
+  RecordWriter* record;  // records every other range as soon as it is written; may be null
 };
 
-// A range or a chunk of one. An item of a pass has whole rows of its head, and includes the same
-// rows of the ranges that follow it.
+// A range or a chunk of one. For a pass, an item consists of whole rows of the head, and includes
+// the same rows of the ranges that follow.
 struct CopyItem {
   std::uint32_t range = 0;
-  std::uint64_t first = 0;  // counted from the start of the range
+  std::uint64_t first = 0;  // offset from the start of the range
   std::uint64_t length = 0;
 };
 
-// The number of ranges of a file, and how many of them are in it already. (All ranges of a pass are
-// made again if one of them is missing.)
+// The number of ranges in a file, and how many of them are in it already. (If one range of a pass
+// is missing, all ranges of the pass are written again.)
 struct FileRanges {
   std::size_t all = 0;
   std::size_t done = 0;
 };
 
 struct CopySteps {
-  std::vector<CopyItem> items;                  // each is a step, in this order
-  std::vector<FileRanges> files;                // index = SavePlan::files
-  std::map<std::uint32_t, std::size_t> shared;  // files that several items write: how many do
-  std::map<std::uint32_t, std::size_t> split;   // ranges in chunks of chunk_bytes(): how many
-  std::uint64_t bytes = 0;                      // to be copied
+  std::vector<CopyItem> items;    // each item is a step, in this order
+  std::vector<FileRanges> files;  // same indices as SavePlan::files
+  // For files that several items write: the number of these items.
+  std::map<std::uint32_t, std::size_t> shared;
+  // For ranges that are split into chunks of chunk_bytes(): the number of chunks.
+  std::map<std::uint32_t, std::size_t> split;
+  std::uint64_t bytes = 0;  // bytes to be copied
 };
 
-// Orders files with one range from large to small, so that no thread starts a large one when the
-// others are done. Of the files with several ranges, a few are written at a time: their ranges come
-// in turn, by rising offset in each file. Parts that are done are left out.
+// Orders files with one range by descending size, so that no thread starts a large file when the
+// other threads are done. Of the files with several ranges, a few are written at a time: the ranges
+// of these files alternate, by ascending offset in each file. Ranges that are done are left out.
 [[nodiscard]] CopySteps plan_copy(const CopyJob& job, int threads);
 
-// The size of the chunks that a range is split into: kCopyChunkBytes, or a similar number of bytes
-// that is whole tiles.
+// Returns the size of the chunks into which a range is split: kCopyChunkBytes, or a similar size
+// that is a multiple of whole tiles.
 [[nodiscard]] std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t range);
 
-// The size of the chunks, in bytes of the head, that a pass is cut into, independent of the number
-// of threads, so that its errors are summed in the same order.
+// Returns the size of the chunks into which a pass is split, in bytes of the head. It does not
+// depend on the number of threads, so that errors are always summed in the same order.
 [[nodiscard]] std::uint64_t pass_chunk_bytes(const CopyJob& job, std::uint32_t head);
 
-// True for inline numbers of the model that are not raw bytes yet and must be decoded in order.
+// Returns whether a range consists of inline numbers of the model that are not raw bytes yet and
+// must be decoded in order.
 [[nodiscard]] bool is_decoded(const CopyJob& job, std::uint32_t range);
 
 }  // namespace onnx_external

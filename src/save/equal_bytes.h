@@ -9,9 +9,9 @@
 
 namespace onnx_external {
 
-// Reads tensors of equal size to find those with equal bytes (CRC-32, then SHA-256), and plans one
-// range for all of them. With kInline it changes nothing. The result does not depend on the number
-// of threads. Errors as make_plan(); kIo, kCorrupt, kCancelled; kInvalidArgument with kLink, which
+// Reads tensors of equal size to find those with equal bytes (by CRC-32, then SHA-256), and plans
+// one range for all of them. Does nothing with kInline. The result does not depend on the number of
+// threads. Errors as for make_plan(); kIo, kCorrupt, kCancelled; kInvalidArgument with kLink, which
 // stores nothing.
 [[nodiscard]] Result<SavePlan> merge_equal_bytes(SavePlan plan, const SourceModels& models,
                                                  const Checkpoint& checkpoint,

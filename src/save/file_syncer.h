@@ -1,4 +1,5 @@
-// Closes written files: at once, or, if they must be synced, when they are on the disk.
+// Closes files after they have been written. If files must be synced, each is closed only when it
+// is on the disk.
 #pragma once
 
 #include <cstddef>
@@ -15,26 +16,29 @@
 
 namespace onnx_external {
 
-// The most written files of a save that stay open until they are on the disk. Syncing each as soon
-// as it is written made a save of 1 GB in 201 tensors take 1.5 times as long (ext4 on a disk).
+// The maximum number of written files of a save that stay open until they are on the disk. Syncing
+// each file as soon as it is written made a save of 1 GB in 201 tensors take 1.5 times as long
+// (ext4 on a disk).
 inline constexpr std::size_t kMaxUnsyncedFiles = 256;
 
-// With more files than this, one sync of the file system costs less than waiting for each: a fifth
-// of the time of a save of 20,000 tensors of 10 KB (ext4 in memory; more on a disk).
+// If there are more files than this, one sync of the whole file system costs less than waiting for
+// each file. The difference is a fifth of the time of a save of 20,000 tensors of 10 KB (ext4 in
+// memory; more on a disk).
 inline constexpr std::size_t kMaxFilesSyncedAlone = 256;
-// Files of this size and more are sent to the disk early (without that, the same save took 1.6
-// times as long); for many smaller ones the call costs more than it gains.
+// Writeback of files of at least this size is started early (without it, the same save took 1.6
+// times as long). For many smaller files, the call costs more than it gains.
 inline constexpr std::uint64_t kMinEarlyWriteback = std::uint64_t{1} << 20;
 
 // Returns whether a save of this many files syncs the whole file system once
 // (Directory::sync_file_system), instead of each file.
 [[nodiscard]] bool are_synced_together(std::size_t files);
 
-// A data file that several threads write: the first one creates it, the last one removes it.
+// A data file that several threads write: the first thread creates it, the last one takes it.
 class DataFile {
  public:
-  // Returns the file that `create` makes in the first call. Its error is also that of all later
-  // calls: a second try would find what is left of the first one's file. Thread-safe.
+  // Returns the file, which `create` makes in the first call. If `create` fails, all later calls
+  // return the same error, because a second attempt would find the remains of the first.
+  // Thread-safe.
   template <typename Create>
   [[nodiscard]] Result<OutputFile*> open(const Create& create) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -44,7 +48,7 @@ class DataFile {
     return *made_ ? Result<OutputFile*>(&**made_) : fail(Error(made_->error()));
   }
 
-  // Returns nothing if the file was not created. Requires: no thread writes it.
+  // Returns nullopt if the file was not created. Requires: no thread writes it any more.
   [[nodiscard]] std::optional<OutputFile> take() {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::optional<OutputFile> taken;
@@ -62,16 +66,17 @@ class DataFile {
 
 class FileSyncer {
  public:
-  // `files`: how many will come; 0 if that is not known. At most `most_open` of them stay open.
+  // `files`: the number of files that will follow; 0 if it is not known. At most `most_open` of
+  // them stay open.
   FileSyncer(Sync sync, std::size_t files, std::size_t most_open);
 
-  // Takes over a file whose `bytes` bytes are all written. Thread-safe. The error may be that of an
-  // earlier file, so the caller must treat all files as failed.
+  // Takes over a file whose `bytes` bytes have all been written. Thread-safe. The error may belong
+  // to an earlier file, so the caller must treat all files as failed.
   [[nodiscard]] Status close(OutputFile file, std::uint64_t bytes);
 
   // Waits until all files passed to close() are on the disk. They are in `folder` and have `bytes`
-  // bytes in all. Call once, last. Repeats the error of a failed close(); kCancelled if the meter's
-  // callback asks to stop.
+  // bytes in total. Must be called once, after all other calls. Repeats the error of a failed
+  // close(); kCancelled if the meter's callback asks to stop.
   [[nodiscard]] Status finish(const Directory& folder, std::uint64_t bytes, int threads,
                               ProgressMeter& meter);
 

@@ -1,4 +1,4 @@
-// Copies or converts the bytes of ranges from the sources into the data files.
+// Copies or converts the bytes of tensors from their sources into the data files.
 #pragma once
 
 #include <atomic>
@@ -29,25 +29,25 @@ struct ItemCopy {
   CopyItem item;
   const RangeSource& source;
   const OutputFile& output;
-  bool is_shared = false;  // several threads write into the file
-  bool is_sparse = false;  // the file is new and gets the holes of the source
-  Sha* sha = nullptr;      // gets the bytes in their order; may be null
+  bool is_shared = false;  // several threads write to the file
+  bool is_sparse = false;  // the file is new and gets the same holes as the source
+  Sha* sha = nullptr;      // is updated with the bytes in order; may be null
 };
 
-// Thread-safe. The job must outlive it.
+// Thread-safe. The job must outlive this object.
 class ItemCopier {
  public:
-  // `step` is called with the number of bytes copied since the last call; if it returns false, the
-  // copy is cancelled.
+  // `step` is called with the number of bytes copied since the last call; if it returns false,
+  // copying is cancelled.
   ItemCopier(const CopyJob& job, StepFn step)
       : job_(job), step_(std::move(step)), infinite_(job.plan.ranges.size()) {}
 
-  // Returns the CRC-32 of the item's bytes; none if the kernel moved them. `copier` is the calling
-  // thread's.
+  // Returns the CRC-32 of the item's bytes; nullopt if the kernel moved them. `copier` is the
+  // calling thread's.
   [[nodiscard]] Result<std::optional<std::uint32_t>> copy(const ItemCopy& copy,
                                                           RangeCopier& copier);
 
-  // Returns whether a conversion has written an infinity into the range.
+  // Returns whether a conversion has written an infinity to the range.
   [[nodiscard]] bool gave_infinity(std::size_t range) const { return infinite_[range]; }
 
  private:
@@ -70,7 +70,7 @@ class ItemCopier {
   BufferPool buffers_{kMaxTiles};
 };
 
-// Adds bytes that were written to a digest.
+// Updates a digest with bytes that have been written to a file.
 [[nodiscard]] Status add_written(const OutputFile& file, std::uint64_t first, std::uint64_t bytes,
                                  Sha& sha);
 

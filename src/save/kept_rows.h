@@ -1,5 +1,5 @@
-// Reads the codes of a matrix that is quantized in the checkpoint, row by row, and makes the bytes
-// that are saved, without quantizing again (tensor/quantize/kept_codes.h).
+// Converts a matrix that is already quantized in the checkpoint to the bytes that are saved, row by
+// row and without quantizing it again (tensor/quantize/kept_codes.h).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace onnx_external {
 
-// Reused from call to call. One thread at a time.
+// Buffers that are reused from call to call. One thread at a time.
 struct KeptBuffers {
   IoBuffer lines;
   IoBuffer codes;
@@ -31,11 +31,11 @@ enum class KeptCodes : std::uint8_t { kMade, kLeftOut };
 // Immutable; any number of threads may read. The checkpoint must outlive it.
 class KeptRows {
  public:
-  // `view`: rows x columns of a tensor of the checkpoint, after a recipe. `scales`: the type that
-  // scales get. Nullopt if the checkpoint has the tensor as floats. kUnsupported if no node
-  // multiplies by its codes: the message is the reason. Reads the order of the columns, and their
-  // factors. `known`: the scheme, if an earlier call found it; then zero points are not read to
-  // find it.
+  // `view`: a tensor of the checkpoint, after a recipe, as rows x columns. `scales`: the element
+  // type of the saved scales. Returns nullopt if the checkpoint has the tensor as floats;
+  // kUnsupported if no node can multiply by its codes, with the reason as the message. Reads the
+  // order of the columns and their factors. `known`: the scheme, if an earlier call has determined
+  // it; zero points then need not be read.
   [[nodiscard]] static Result<std::optional<KeptRows>> of(const Checkpoint& checkpoint,
                                                           const TensorView& view,
                                                           std::uint64_t columns, DType scales,
@@ -44,41 +44,42 @@ class KeptRows {
   [[nodiscard]] const Scheme& scheme() const { return form_.scheme; }
   [[nodiscard]] const std::shared_ptr<const KeptInputs>& inputs() const { return inputs_; }
 
-  // The bytes of the codes of all rows, if the checkpoint has exactly these bytes in one range of a
-  // file.
+  // Returns the range of a file that holds exactly the bytes of the codes of all rows, if there is
+  // one.
   [[nodiscard]] std::optional<FileRange> stored_codes_range(const Checkpoint& checkpoint) const;
 
-  // The rows that are well read at once, if at least `least` are.
+  // Returns the number of rows, at least `least`, that can be read efficiently at once.
   [[nodiscard]] std::uint64_t chunk_rows(std::uint64_t least) const;
-  // Returns whether make() needs its tile.
+  // Returns whether make() needs its argument `tile`.
   [[nodiscard]] bool needs_tile() const { return tiles_.has_value(); }
 
   using Take = std::function<Status(std::uint64_t first_row, const PackedRows& made)>;
-  // Makes the parts of the rows [first, first + count) and passes them on in order, some at a time.
-  // With kLeftOut, the bytes of codes have no meaning, and nothing is read for them. Errors of
-  // reading, of `take`, and of keep_rows(). Requires: first is a multiple of chunk_rows(1).
+  // Converts the rows [first, first + count), and passes their parts to `take` in order, some rows
+  // at a time. With kLeftOut, codes are not read, and their bytes are unspecified. Errors of
+  // reading, of `take`, and of keep_rows(). Requires: `first` is a multiple of chunk_rows(1).
   [[nodiscard]] Status make(std::uint64_t first, std::uint64_t count, KeptCodes codes,
                             IoBuffer& tile, KeptBuffers& buffers, const Take& take) const;
 
  private:
-  // Rows of the view, outermost first: `size` of them, `step` rows of the checkpoint apart.
+  // One dimension of the rows of the view, outermost first: `size` rows that are `step` rows apart
+  // in the checkpoint.
   struct RowDim {
     std::uint64_t size = 1;
     std::uint64_t step = 1;
   };
   struct Run {
-    std::uint64_t row = 0;  // of the checkpoint's matrices
+    std::uint64_t row = 0;  // counted over all matrices of the weight in the checkpoint
     std::uint64_t rows = 0;
   };
-  // The way in which the bytes of codes are made.
+  // The way in which the bytes of the codes are produced.
   enum class Path : std::uint8_t {
-    kCodes,   // each code by itself
-    kBytes,   // the stored bytes are kept, apart from flipped bits
-    kWords,   // of 4 bits, in words that hold codes of 8 rows
-    kBlocks,  // with the scales and terms of its blocks
+    kCodes,   // code by code
+    kBytes,   // the stored bytes are copied, except for flipped bits
+    kWords,   // from words that hold 4-bit codes of 8 rows
+    kBlocks,  // together with the scales and terms of their blocks
   };
 
-  // Rows that are not those of one matrix of the checkpoint.
+  // Some of the rows, if the view joins several matrices of the checkpoint.
   struct Piece {
     std::uint64_t first = 0;
     std::shared_ptr<const KeptRows> rows;
@@ -103,7 +104,7 @@ class KeptRows {
                                 const PackedRows& out) const;
   [[nodiscard]] Status make_from_tiles(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
                                        KeptBuffers& buffers, const Take& take) const;
-  // May change the lines.
+  // May modify `lines`.
   [[nodiscard]] Status take_lines(std::uint64_t first, std::uint64_t rows,
                                   std::span<std::byte> lines, KeptBuffers& buffers,
                                   const Take& take) const;
@@ -114,9 +115,10 @@ class KeptRows {
   std::uint64_t first_row_ = 0;
   std::vector<RowDim> dims_;
   Path path_ = Path::kCodes;
-  std::uint64_t line_rows_ = 1;     // of a line of `tiles_`
-  std::vector<Piece> pieces_;       // by their first rows; if there are any, only they are read
-  std::optional<TiledView> tiles_;  // of the stored words, if they run across the storage
+  std::uint64_t line_rows_ = 1;  // rows in a line of `tiles_`
+  std::vector<Piece> pieces_;    // by first row; if there are any, all rows are read through them
+  // Tiles of the stored words, if rows are spread over the storage.
+  std::optional<TiledView> tiles_;
 };
 
 }  // namespace onnx_external

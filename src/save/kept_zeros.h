@@ -1,4 +1,5 @@
-// The zero points of a matrix whose codes are kept.
+// Finds out whether the zero points of a quantized matrix whose codes are kept are all the middle
+// of the codes, or all integers, because such a matrix can be saved in a simpler form.
 #pragma once
 
 #include "checkpoint/quantized/matrix_rows.h"
@@ -7,8 +8,8 @@
 
 namespace onnx_external {
 
-// Tells from the zero points themselves whether they are the middle of the codes, or integers. Of
-// matrices with very many, only what their type says counts. Errors of reading.
+// Reads the zero points to find out whether all of them are the middle of the codes, or whether all
+// are integers. If there are very many, they are classified by their type alone. Errors of reading.
 [[nodiscard]] Status judge_zeros(const MatrixRows& rows, StoredCodes& stored);
 
 }  // namespace onnx_external

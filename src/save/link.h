@@ -15,16 +15,16 @@
 
 namespace onnx_external {
 
-// Fills in where each range is in the source files, and lists these files in the plan, without
+// Determines where each range is in the source files, and lists these files in the plan, without
 // names (link_files() fills them in).
 class LinkedRanges {
  public:
   LinkedRanges(const SourceModels& models, const Checkpoint& checkpoint, SavePlan& plan)
       : models_(models), checkpoint_(checkpoint), plan_(plan) {}
 
-  // Fills in file and offset of `range`, which holds the bytes of `tensor`. kUnsupported when they
-  // are not one plain range of a file, or not aligned to the element type; the message says why,
-  // and what to do.
+  // Fills in file and offset of `range`, which holds the bytes of `tensor`. kUnsupported if the
+  // bytes are not one plain range of a file, or are not aligned to the element type; the message
+  // says why, and what to do.
   [[nodiscard]] Status place(const PlannedTensor& tensor, DataRange& range);
 
  private:
@@ -35,21 +35,22 @@ class LinkedRanges {
   const Checkpoint& checkpoint_;
   SavePlan& plan_;
   std::map<std::uint32_t, std::uint32_t> by_checkpoint_file_;  // -> index into SavePlan::files
-  // The files of the given graphs' own data, by folder and location.
+  // The files that hold the models' own data, by folder and location.
   std::map<std::pair<std::string, std::string>, std::uint32_t> by_location_;
 };
 
-// With Layout::kLink, places the ranges of the plan, which have no places yet: bytes of the source
-// files are linked, and other ranges are placed in a new file. Errors of lay_out().
+// For Layout::kLink, determines the positions of the plan's ranges, which have none yet: ranges
+// that are bytes of the source files are linked, and the others are placed in a new file. Errors of
+// lay_out().
 [[nodiscard]] Result<SavePlan> link_or_write(SavePlan plan, const SourceModels& models,
                                              const Checkpoint& checkpoint,
                                              const PlanOptions& options);
 
-// With Layout::kLink, fills in the names of the files that a model in `out_dir` refers to, relative
-// to that folder: those of the checkpoint, and those of the graph's own external data. Plans of
-// other layouts are returned unchanged.
-// kInvalidArgument when a file is not in `out_dir` or below it, is a symbolic link or has several
-// links (onnx refuses both), or has a name that cannot be a location; kNotFound, kIo.
+// For Layout::kLink, fills in the names of the files to which a model in `out_dir` refers, relative
+// to that folder: files of the checkpoint, and files with the models' own external data. Plans with
+// other layouts are returned unchanged. kInvalidArgument if a file is not in `out_dir` or below it,
+// is a symbolic link or has several hard links (onnx rejects both), or has a name that cannot be a
+// location; kNotFound, kIo.
 [[nodiscard]] Result<SavePlan> link_files(SavePlan plan, const SourceModels& models,
                                           const Checkpoint& checkpoint,
                                           const std::filesystem::path& out_dir);

@@ -1,4 +1,5 @@
-// The first step of plan_save(): decides which data each tensor gets, and where its bytes go.
+// Makes the plan of a save: decides which data each tensor gets, and where its bytes are written.
+// Later steps quantize, link or merge what was planned here.
 #pragma once
 
 #include <span>
@@ -12,18 +13,19 @@
 
 namespace onnx_external {
 
-// Pure: reads no tensor, and the names are those of choose_data_dir(). Models, called `names`,
-// share ranges as tied tensors of one model do. Offsets follow the order of the mappings' pairs;
-// those of kLink are the checkpoint's, and its files have no names before link_files().
-// Dedup::kContent is as kStorage. Errors as plan_save(); kInvalidArgument for kInline with several
-// models, where nothing can be shared. Requires: as many models, names and mappings.
+// A pure function that reads no tensor data. The models, whose names are `names`, share data ranges
+// in the same way as tied tensors within one model. `data_dir` was returned by choose_data_dir().
+// Offsets follow the order of the mappings' pairs. With kLink, offsets are those in the
+// checkpoint's files, whose names are empty until link_files(). Dedup::kContent is treated as
+// kStorage. Errors as for plan_save(); kInvalidArgument for kInline with several models, which
+// could share nothing. Requires: there are as many models as names and mappings.
 [[nodiscard]] Result<SavePlan> make_plan(std::span<const Model> models,
                                          std::span<const std::string> names,
                                          const Checkpoint& checkpoint,
                                          std::span<const Mapping> mappings,
                                          const PlanOptions& options, const std::string& data_dir);
 
-// The same for a single model.
+// Does the same for a single model.
 [[nodiscard]] inline Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint,
                                                 const Mapping& mapping, const PlanOptions& options,
                                                 const SaveTarget& target = {}) {

@@ -1,7 +1,8 @@
-// The manifest of a saved model: it records file, range and CRC-32 of each tensor. A model can then
-// be verified without its checkpoint, and an old generation can be removed file by file. It is
-// called manifest.json in the data folder of a single model with a file per tensor, and otherwise
-// lies beside the model, called after it (has_manifest_in_folder() in save/staging.h).
+// Reads and writes the manifest of a saved model, which records the file, range and CRC-32 of each
+// tensor. With it, a model can be verified without its checkpoint, and the data of a replaced model
+// can be removed file by file. For a single model with one file per tensor, the manifest is
+// manifest.json in the data folder; otherwise it is next to the model and named after it
+// (has_manifest_in_folder() in save/staging.h).
 //
 // {"format": "onnx-external-manifest", "version": 3,
 //  "model": {"file": "model.onnx", "bytes": 1234, "crc32": "0123abcd"},
@@ -15,8 +16,8 @@
 //
 // "options" are those of the save (manifest_options.h).
 //
-// The text depends on the saved model alone: equal saves have equal manifests. When it is read
-// back, it is treated as hostile input. Plain values; safe from any thread.
+// The text depends only on the saved model, so that equal saves have equal manifests. When a
+// manifest is read back, it is treated as hostile input. Plain values; safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -41,28 +42,29 @@ inline constexpr std::uint64_t kManifestVersion = 3;
 inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 30;
 
 struct ManifestTensor {
-  std::string slot;         // name of the initializer, or of another tensor (ExternalTensor::name)
-  std::uint32_t graph = 0;  // as Slot::graph; written when it is not 0
-  std::string key;          // the key in the checkpoint; empty: the loaded graph's own data
-  std::string rule;         // rule_name(); empty as key
+  std::string slot;         // name of the initializer, or ExternalTensor::name of another tensor
+  std::uint32_t graph = 0;  // as Slot::graph; written if it is not 0
+  std::string key;   // the key in the checkpoint; empty if the data is the loaded graph's own
+  std::string rule;  // rule_name(); empty if `key` is empty
   // A plain name in the manifest's folder, FOLDER/NAME in the manifest of a set, or one of
-  // Manifest::linked; empty: inline in the model.
+  // Manifest::linked; empty if the data is inline in the model.
   std::string file;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  std::optional<std::uint32_t> crc32;  // of the `length` bytes; absent for linked ones only
+  std::optional<std::uint32_t> crc32;  // of the `length` bytes; absent only for linked data
   std::int32_t data_type = 0;          // TensorProto.DataType, as a number under "dtype"
   Shape dims;
-  TensorPlace place = TensorPlace::kInitializer;  // written as "sparse" and "attribute"
-  Recipe recipe = {};                             // how the bytes are made from the key's
-  std::optional<PackedTensor> packed = {};        // "quantize"
-  std::uint64_t overflowed = 0;  // values that the recipe's cast made infinite; written when not 0
+  TensorPlace place = TensorPlace::kInitializer;  // written as "sparse" or "attribute"
+  Recipe recipe = {};  // the steps from the key's bytes to those that are saved
+  std::optional<PackedTensor> packed = {};  // "quantize"
+  // Number of values that the recipe's cast made infinite; written if it is not 0.
+  std::uint64_t overflowed = 0;
 
   friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;
 };
 
-// A file that the model refers to and that is not its own: the checkpoint's, or another model's
-// data. It is never removed with the model.
+// A file to which the model refers but which it does not own: a file of the checkpoint, or data of
+// another model. It is never removed with the model.
 struct LinkedFile {
   std::string file;  // location relative to the model's folder
   std::uint64_t bytes = 0;
@@ -70,9 +72,9 @@ struct LinkedFile {
   friend bool operator==(const LinkedFile&, const LinkedFile&) = default;
 };
 
-// A model of the set that this one was saved with, itself included.
+// A model of the set that was saved together, including this model.
 struct SetMember {
-  std::string file;  // plain name, beside this model
+  std::string file;  // plain name, next to this model
   std::uint64_t bytes = 0;
   std::uint32_t crc32 = 0;
 
@@ -80,12 +82,12 @@ struct SetMember {
 };
 
 struct Manifest {
-  std::string model_file;  // plain name, beside the data folder
+  std::string model_file;  // plain name, next to the data folder
   std::uint64_t model_bytes = 0;
   std::uint32_t model_crc32 = 0;
-  MappingOptions options;          // the save's Mapping::options
-  std::vector<SetMember> set;      // written when there are any
-  std::vector<LinkedFile> linked;  // by rising name, written when there are any
+  MappingOptions options;          // Mapping::options of the save
+  std::vector<SetMember> set;      // written if there are any
+  std::vector<LinkedFile> linked;  // by ascending name; written if there are any
   std::vector<ManifestTensor> tensors;
 
   [[nodiscard]] bool is_linked(std::string_view file) const;
@@ -93,11 +95,12 @@ struct Manifest {
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-// Turns the tensors of a manifest into text one by one, so that they need not all be in memory as
-// values. One thread at a time.
+// Formats the tensors of a manifest one by one, so that they need not all be in memory as values.
+// One thread at a time.
 class ManifestLines {
  public:
-  explicit ManifestLines(std::size_t tensors = 0);  // about so many are to come
+  // The approximate number of tensors that will follow.
+  explicit ManifestLines(std::size_t tensors = 0);
   void add(const ManifestTensor& tensor);
 
   [[nodiscard]] std::string text() && { return std::move(text_); }
@@ -107,20 +110,20 @@ class ManifestLines {
 };
 
 [[nodiscard]] std::string manifest_text(const Manifest& manifest);
-// The same with `lines` instead of manifest.tensors.
+// Returns the same text, with `lines` instead of manifest.tensors.
 [[nodiscard]] std::string manifest_text(const Manifest& manifest, ManifestLines lines);
 
-// Returns whether a manifest is this model's. Looks only at the beginning of the text
+// Returns whether a manifest belongs to this model. Reads only the beginning of the text
 // (kManifestHeadBytes suffice), because parsing a manifest takes longer than parsing its model.
-// Nullopt when it does not begin as manifest_text() writes it.
+// Nullopt if the text does not begin as manifest_text() writes it.
 [[nodiscard]] std::optional<bool> begins_as_manifest_of(const SetMember& model,
                                                         std::string_view text);
-// A name of 255 bytes takes at most six times as many in JSON.
+// Enough for a name of 255 bytes, which takes at most six times as many bytes in JSON.
 inline constexpr std::size_t kManifestHeadBytes = 2048;
 
-// Reads what manifest_text() writes; members that it does not know are ignored. Every file name is
-// a plain one when this succeeds, or a safe location for linked files. kCorrupt (with the tensor's
-// index); kUnsupported for another version.
+// Parses what manifest_text() writes; unknown members are ignored. On success, every file name is a
+// plain name or, for linked files, a safe location. kCorrupt (with the tensor's index);
+// kUnsupported for another version.
 [[nodiscard]] Result<Manifest> parse_manifest(std::string_view text);
 
 }  // namespace onnx_external

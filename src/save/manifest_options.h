@@ -1,11 +1,11 @@
-// Reads and writes the mapping options of a save in its manifest, so that a comparison of the model
-// with a checkpoint maps with the same options.
+// Reads and writes the mapping options of a save in its manifest, so that a later comparison of the
+// model with a checkpoint uses the same options.
 //
 // {"unmatched": "skip" | "keep"?, "partial": true?, "prefix": TEXT?,
 //  "renames": [[PATTERN, REPLACEMENT, EVERY], ...]?, "inputs": [NAME, ...]?, "keep": [NAME, ...]?,
 //  "ignore": [RE, ...]?, "derived": {NAME: KEY, ...}?}    (checkpoint/derivation_json.h)
 //
-// Options that Mapping::options leaves out are not recorded. Plain values; safe from any thread.
+// Options that are not in Mapping::options are not recorded. Plain values; safe from any thread.
 #pragma once
 
 #include <string>
@@ -16,11 +16,11 @@
 
 namespace onnx_external {
 
-// The JSON object; empty text when no option is set that is recorded.
+// Returns the JSON object; "" if no option that is recorded is set.
 [[nodiscard]] std::string options_json(const MappingOptions& options);
 
-// Reads what options_json() writes; members that it does not know are ignored. kCorrupt for values
-// of another kind.
+// Parses what options_json() writes; unknown members are ignored. kCorrupt for values of another
+// type.
 [[nodiscard]] Result<MappingOptions> parse_options(const Json& json);
 
 }  // namespace onnx_external

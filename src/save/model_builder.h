@@ -32,27 +32,28 @@ class ModelBuilder {
   [[nodiscard]] const Model& model() const { return model_; }
   [[nodiscard]] const std::string& name() const { return plan_.models[model_index_].name; }
 
-  // Returns the model file. `sha1s`: of each file of the plan; empty where no checksums are
-  // recorded. With Layout::kInline the bytes of the ranges are deferred segments, numbered by
-  // range. Reads the planned tensors that have no range, because they stay inline.
+  // Returns the model file. `sha1s`: the SHA-1 of each file in the plan; empty where no checksums
+  // are recorded. With Layout::kInline, the bytes of the ranges are deferred segments, numbered by
+  // range. Reads the planned tensors without a range, which stay inline.
   [[nodiscard]] Result<ModelSegments> build(MatchedInputs inputs,
                                             const std::vector<std::string>& sha1s);
 
-  // The CRC-32 of each planned tensor without a range, by index into SavePlan::tensors. Requires:
-  // build() succeeded.
+  // Returns the CRC-32 of each planned tensor without a range, by index into SavePlan::tensors.
+  // Requires: build() succeeded.
   [[nodiscard]] const std::map<std::size_t, std::uint32_t>& inline_crcs() const {
     return inline_crcs_;
   }
 
-  // Returns the manifest of the model that build() returned. `written`: the identities of all
-  // models of the plan; `crcs`: the CRC-32 of each range of the plan, ignored with Layout::kLink.
+  // Returns the manifest for the model that build() returned. `written`: the identities of all
+  // models in the plan; `crcs`: the CRC-32 of each range in the plan, ignored with Layout::kLink.
   // Requires: build() succeeded.
   [[nodiscard]] std::string manifest_for(std::span<const ModelIdentity> written,
                                          std::span<const std::uint32_t> crcs,
                                          const std::map<std::size_t, Overflow>& overflows) const;
 
  private:
-  // Edits for tensors that the model already has, and attachments for all others.
+  // The changes that put planned tensors into the model: edits for tensors that it already has, and
+  // attachments for all others.
   struct Placement {
     ModelEdits edits;
     std::vector<Attachment> attachments;
@@ -75,7 +76,8 @@ class ModelBuilder {
   const Model& model_;
   const Checkpoint& checkpoint_;
   std::uint32_t model_index_;
-  std::map<std::size_t, std::uint32_t> inline_crcs_;  // of the planned tensors without a range
+  // CRC-32s of the planned tensors without a range.
+  std::map<std::size_t, std::uint32_t> inline_crcs_;
 };
 
 }  // namespace onnx_external

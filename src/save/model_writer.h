@@ -1,4 +1,4 @@
-// Writes a model file from its segments.
+// Writes a model file from its segments (onnx/model_segments.h).
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,23 @@
 
 namespace onnx_external {
 
-// The place of each DeferredBytes in the file; index = its number.
+// Returns the offset of each DeferredBytes in the file, by its number.
 [[nodiscard]] std::vector<std::uint64_t> deferred_offsets(const ModelSegments& segments);
 
 struct ModelFileJob {
   const Directory& folder;
   const std::string& name;
   const ModelSegments& segments;
-  const CutTensors& cuts;  // of the model that the segments make
-  // CRC-32 of each DeferredBytes; index = its number. If the model has some, the file exists
-  // already and contains them.
+  const CutTensors& cuts;  // of the model from which the segments were made
+  // The CRC-32 of each DeferredBytes, by its number. If the model has any, the file exists already
+  // and contains their bytes.
   std::span<const std::uint32_t> deferred_crcs;
   const WriteOptions& options;
 };
 
 // Writes all segments that are not deferred, and returns the identity of the model. Memory: a
-// buffer of kCopyBufferBytes. kIo; kCorrupt when the given model's file changed; kCancelled.
+// buffer of kCopyBufferBytes. kIo; kCorrupt if the file of the loaded model has changed;
+// kCancelled.
 [[nodiscard]] Result<ModelIdentity> write_model_file(const ModelFileJob& job);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Names of models, data folders and staging folders in the output folder: checks whether they are
-// allowed, and chooses free ones.
+// Checks whether the names of models, data folders and staging folders are allowed in the output
+// folder, and chooses names that are free.
 #pragma once
 
 #include <filesystem>
@@ -13,34 +13,34 @@
 
 namespace onnx_external {
 
-// Checks that both are plain names that are valid in a location, differ on any file system, and do
-// not look like the name of a staging folder. kInvalidArgument.
+// Checks that both names are plain names that are valid in a location, differ on any file system,
+// and do not look like the name of a staging folder. kInvalidArgument.
 [[nodiscard]] Status check_output_names(std::string_view model_name, std::string_view data_dir);
 
-// Checks PlanOptions::data_name in the same way; it is only for layouts with data files beside the
-// model. Empty is fine. kInvalidArgument.
+// Checks PlanOptions::data_name in the same way. A name may only be given for layouts whose data
+// files are next to the model; an empty name is always allowed. kInvalidArgument.
 [[nodiscard]] Status check_data_name(std::string_view model_name, std::string_view data_dir,
                                      std::string_view data_name, Layout layout);
 
-// check_output_names() for all models of a save. Several names must also differ on any file system
-// and end with ".onnx", because a save looks only into such files for references to data before it
-// removes any.
+// Calls check_output_names() for all models of a save. If there are several, their names must also
+// differ on any file system and end with ".onnx", because a save looks for references to data only
+// in files with that ending before it removes any data.
 [[nodiscard]] Status check_set_names(std::span<const std::string> model_names,
                                      std::string_view data_dir);
 
-// Checks the names (check_set_names(), check_data_name()) and the models in place, and returns the
-// name of the data folder for a save into `out_dir`: `data_dir` for a first save, else
-// "<data_dir>.N". N is one more than that of any replaced model, in any layout, or of another
-// model's data in the folder. kAlreadyExists when a model or its data exists and `overwrite`
-// refuses; data of other models does not matter. `out_dir` need not exist, and may be empty
-// if nothing is to be written; kNotFound when it is a dangling link.
+// Checks the names (check_set_names(), check_data_name()) and the models that are already there,
+// and returns the name of the data folder for a save into `out_dir`: `data_dir` for a first save,
+// otherwise "<data_dir>.N". N is one more than the N of any replaced model, in any layout, or of
+// another model's data in the folder. kAlreadyExists if a model or its data exists and `overwrite`
+// does not allow replacing it; data of other models does not matter. `out_dir` need not exist, and
+// may be empty if nothing will be written; kNotFound if it is a dangling link.
 [[nodiscard]] Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
                                                   std::span<const std::string> model_names,
                                                   std::string_view data_dir, Overwrite overwrite,
                                                   Layout layout = Layout::kPerTensor,
                                                   std::string_view data_name = {});
 
-// The same for a single model.
+// Does the same for a single model.
 [[nodiscard]] inline Result<std::string> choose_data_dir(
     const std::filesystem::path& out_dir, const std::string& model_name, std::string_view data_dir,
     Overwrite overwrite, Layout layout = Layout::kPerTensor, std::string_view data_name = {}) {
@@ -48,11 +48,11 @@ namespace onnx_external {
                          data_name);
 }
 
-// ".save-external.<16 hex digits>.tmp"
+// Returns whether the name is of the form ".save-external.<16 hex digits>.tmp".
 [[nodiscard]] bool is_staging_name(std::string_view name);
 [[nodiscard]] Result<std::string> random_staging_name();
 
-// Refuses a model that may not be replaced and one that no rename can replace.
+// Rejects a model that must not be replaced, and an entry that no rename can replace.
 [[nodiscard]] Status check_model_entry(const Directory& out, const std::string& model_name,
                                        Overwrite overwrite);
 

@@ -12,14 +12,14 @@
 
 namespace onnx_external {
 
-// True for a tensor that is converted to a type in which its values may be too large.
+// Returns whether a tensor is converted to a type in which its values may be too large.
 [[nodiscard]] bool may_overflow(const Checkpoint& checkpoint, const PlannedTensor& tensor);
 
-// True if one of the elements is infinite. Requires: can_cast_to(dtype); whole elements.
+// Returns whether one of the elements is infinite. Requires: can_cast_to(dtype); whole elements.
 [[nodiscard]] bool has_infinity(DType dtype, std::span<const std::byte> elements);
 
-// Counts, in the converted tensors, the finite values that became infinite. Reads only tensors
-// whose range has an infinity, or that have no range. The keys of the result are indices into
+// Counts the finite values that became infinite in converted tensors. Reads only tensors whose
+// range contains an infinity, and tensors without a range. The keys of the result are indices into
 // SavePlan::tensors; tensors without overflow are left out.
 [[nodiscard]] Result<std::map<std::size_t, Overflow>> find_overflows(
     const SavePlan& plan, const Checkpoint& checkpoint, const std::vector<bool>& infinite_ranges);

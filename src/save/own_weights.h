@@ -1,5 +1,5 @@
-// Adds the weights that models hold to the checkpoint's tensors, so that quantizing reads both in
-// the same way.
+// Presents the float matrices that models already contain as tensors of the checkpoint, so that
+// quantizing reads a model's own weights and the checkpoint's weights in the same way.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,16 @@
 
 namespace onnx_external {
 
-// The place of a weight's data in its model.
+// The location of a weight's data in its model.
 enum class OwnData : std::uint8_t { kExternal, kInline };
 
-// For each model: which of the tensors given beside the checkpoint (CheckpointAccess::given_tensor)
-// has the data of external_tensors()[i] or inline_tensors()[i].
+// For each model, maps external_tensors()[i] or inline_tensors()[i] to the tensor, among those
+// given in addition to the checkpoint (CheckpointAccess::given_tensor), that has its data.
 using OwnWeights = std::vector<std::map<std::pair<OwnData, std::size_t>, std::size_t>>;
 
-// Appends the float matrices of the models to `given`, which are the tensors in memory that the
-// models refer to, and returns their places. Reads no data. kCorrupt, kNotFound, kIo for data files
-// that are not what their models say.
+// Appends the float matrices of the models to `given`, which holds the tensors in memory to which
+// the models refer, and returns their indices. Reads no data. kCorrupt, kNotFound and kIo for data
+// files that are not as their models state.
 [[nodiscard]] Result<OwnWeights> append_own_weights(std::span<const Model> models,
                                                     std::vector<ProvidedTensor>& given);
 

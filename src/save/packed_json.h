@@ -1,4 +1,5 @@
-// Reads and writes parts of quantized matrices in manifests, and derives facts from a part alone.
+// Reads and writes the parts of quantized matrices (codes, scales, zero points) in manifests, and
+// computes the size and type of a part.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +14,21 @@ namespace onnx_external {
 
 // {"part": "codes", "rows": 8, "columns": 64, "scheme": {...}} (tensor/quantize/scheme_json.h)
 [[nodiscard]] std::string packed_json(const PackedTensor& packed);
-// kCorrupt for anything else, and for a matrix without elements or whose parts have too many bytes.
+// kCorrupt for anything else, for a matrix without elements, and for a matrix whose parts have too
+// many bytes.
 [[nodiscard]] Result<PackedTensor> parse_packed(const Json& json);
 
-// "codes", "scales", "zero_points".
+// Returns "codes", "scales" or "zero_points".
 [[nodiscard]] std::string_view part_name(MatrixPart part);
 
-// The bytes of the part.
-// Requires: packed_layout() succeeds for the scheme, rows and columns.
+// Returns the number of bytes of the part. Requires: packed_layout() succeeds for the scheme, rows
+// and columns.
 [[nodiscard]] std::uint64_t packed_bytes(const PackedTensor& packed);
-// Returns whether a tensor of this TensorProto.DataType holds the part: codes and zero points of 4
-// bits may be uint4, or pairs in uint8.
+// Returns whether a tensor of this TensorProto.DataType can hold the part. Codes and zero points of
+// 4 bits may be uint4, or pairs in uint8.
 [[nodiscard]] bool is_packed_type(const PackedTensor& packed, std::int32_t data_type);
-// The type to which values of this type are converted before they are quantized; nullopt if they
-// are quantized directly.
+// Returns the type to which values of this type are converted before they are quantized; nullopt if
+// they are quantized directly.
 [[nodiscard]] std::optional<DType> packing_cast(DType dtype);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Makes several ranges in one pass over a tensor (save/copy_steps.h): the parts of a quantized
-// matrix.
+// Writes all parts of a quantized matrix (codes, scales, zero points) in one pass over the tensor,
+// so that the tensor is read and quantized only once (save/copy_steps.h).
 #pragma once
 
 #include <array>
@@ -19,18 +19,19 @@ namespace onnx_external {
 
 // The result of a pass over some rows.
 struct PassResult {
-  std::array<std::uint32_t, kMatrixParts> crcs{};  // of the bytes of each range
+  // For each range, the CRC-32 of the bytes written.
+  std::array<std::uint32_t, kMatrixParts> crcs{};
   QuantizationError error;
 };
 
-// Thread-safe. The job must outlive it.
+// Thread-safe. The job must outlive this object.
 class PassCopier {
  public:
-  // `step` as for ItemCopier.
+  // `step`: as for ItemCopier.
   PassCopier(const CopyJob& job, StepFn step) : job_(job), step_(std::move(step)) {}
 
-  // `item`: rows of the head of a pass. `files`: the file of each range of the pass. `buffers` are
-  // the calling thread's.
+  // Writes some rows. `item`: rows of the head of a pass. `files`: the file of each range in the
+  // pass. `buffers` belong to the calling thread.
   [[nodiscard]] Result<PassResult> copy(const CopyItem& item,
                                         std::span<const OutputFile* const> files,
                                         PackingBuffers& buffers);
@@ -41,7 +42,8 @@ class PassCopier {
   BufferPool tiles_{kMaxTiles};
 };
 
-// The rows of a pass that an item covers; CopyItem counts bytes of the head, not rows.
+// The rows of a pass that an item covers. They are computed, because a CopyItem counts bytes of the
+// head, not rows.
 struct PassRows {
   std::uint64_t first = 0;
   std::uint64_t count = 0;

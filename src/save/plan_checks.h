@@ -1,6 +1,7 @@
-// Checks a save before anything is written: that its options go together (kInvalidArgument), that
-// no weight is missing (kNotFound), that the model's own data does not grow too much (kUnsupported)
-// and was downloaded whole, and that the weights do not contradict each other (kMismatch).
+// Checks a save before anything is written: that its options are compatible (kInvalidArgument),
+// that no weight is missing (kNotFound), that the model's own data does not expand too much
+// (kUnsupported) and was downloaded completely, and that the weights do not contradict each other
+// (kMismatch).
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@
 
 namespace onnx_external {
 
-// kInvalidArgument for an option that would have no effect, or would contradict the layout or
-// another option. Every kind of save calls it.
+// kInvalidArgument for an option that would have no effect, or that contradicts the layout or
+// another option. Called for every type of save.
 [[nodiscard]] Status check_option_rules(const PlanOptions& plan, const WriteOptions& write,
                                         Casts casts);
 
@@ -27,27 +28,27 @@ namespace onnx_external {
 // slots that it does not fill, and names and tensors that are not slots (onnx/open_values.h).
 [[nodiscard]] std::vector<std::string> names_left_open(const Model& model, const Mapping& mapping);
 
-// kNotFound with the list of names_left_open(), unless the mapping was made with Partial::kAllow.
-// `source`: the advice on how weights get data, if it is not to give a checkpoint that has them.
+// kNotFound with the result of names_left_open(), unless the mapping was made with Partial::kAllow.
+// `source`: how the weights can get data, if the advice is not to pass a checkpoint that has them.
 [[nodiscard]] Status check_complete(const Model& model, const Mapping& mapping,
                                     std::string_view source = {});
 
-// Many tensors of a small model may refer to one range, and data files may have holes. So the bytes
-// to copy may be at most `max_expand` times the bytes that the files store, or
-// kAlwaysExpandedBytes, whichever is more. kUnsupported beyond that; errors of opening the files.
+// Limits the bytes to copy, because many tensors of a small model may refer to one range, and data
+// files may have holes. The limit is `max_expand` times the bytes that the files store, or
+// kAlwaysExpandedBytes if that is more. kUnsupported beyond the limit; errors of opening the files.
 [[nodiscard]] Status check_expansion(const SavePlan& plan, const SourceModels& models,
                                      std::uint64_t max_expand);
 
-// kMismatch if the tensors planned for the model make a node of it impossible. Does nothing if the
-// graph knew the type and shape of each of them.
+// kMismatch if the tensors planned for the model contradict the operator of one of its nodes. Does
+// nothing if the graph states the type and shape of each of them.
 [[nodiscard]] Status check_shapes(const Model& model, std::uint32_t model_index,
                                   std::span<const PlannedTensor> tensors);
 
-// The same of a model whose initializers are all there.
+// Does the same for a model that already has all its initializers.
 [[nodiscard]] Status check_shapes(const Model& model);
 
-// Looks for zeros that a broken download left in the files of all ranges that are copied or linked
-// from models' external data. Returns the notes of check_is_not_missing(). Errors of opening the
+// Looks for zeros that a broken download left in the files of models' external data, in all ranges
+// that are copied or linked. Returns the notes of check_is_not_missing(). Errors of opening the
 // files.
 [[nodiscard]] Result<std::vector<std::string>> check_model_data(const SavePlan& plan,
                                                                 const SourceModels& models);

@@ -1,4 +1,4 @@
-// Copies the data files of a plan into the staging folder: in parallel, largest first.
+// Copies the data ranges of a plan into files in the staging folder, in parallel and largest first.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +16,26 @@
 namespace onnx_external {
 
 struct CopiedFiles {
-  std::vector<std::uint32_t> crcs;  // index = SavePlan::ranges
-  // Index = SavePlan::ranges: the conversion of the range produced infinities, or may have: a
-  // resumed range was converted by the killed save.
+  std::vector<std::uint32_t> crcs;  // same indices as SavePlan::ranges
+  // For each range in SavePlan::ranges, whether its conversion produced infinities, or may have
+  // done so: the ranges of a resumed save were converted by the killed save.
   std::vector<bool> infinite;
-  // The quantization errors of matrices, by the range of their codes. Without those that a killed
-  // save or another process made.
+  // The quantization error of each matrix, by the range of its codes. Matrices that a killed save
+  // or another process quantized are not included.
   std::map<std::uint32_t, QuantizationError> errors;
-  // Index = SavePlan::files; lower-case hex; empty texts without Checksum::kSha1.
+  // For each file in SavePlan::files, the SHA-1 in lower-case hex; empty strings without
+  // Checksum::kSha1.
   std::vector<std::string> sha1s;
 };
 
-// Writes every file of the plan into `job.data`, except the ranges in `job.done`, which are written
-// already or by other processes. Checks the CRCs that the sources record where that needs no second
-// reading, and syncs the files if the options say so. The bytes do not depend on the number of
-// threads. The error is that of the first step (save/copy_steps.h) that fails, whichever thread
-// fails first.
+// Writes every file of the plan to `job.data`, except the ranges in `job.done`, which are already
+// written or will be written by other processes. Checks the CRCs that the sources record, unless
+// this would require reading the data twice, and syncs the files if the options say so. The bytes
+// do not depend on the number of threads. Returns the error of the first step (save/copy_steps.h)
+// that fails, regardless of which thread fails first.
 [[nodiscard]] Result<CopiedFiles> copy_files(const CopyJob& job, ProgressMeter& meter);
 
-// The lower-case hex SHA-1 of a file that is complete.
+// Returns the lower-case hex SHA-1 of a complete file.
 [[nodiscard]] Result<std::string> data_file_sha1(const Directory& data, const PlannedFile& planned);
 
 }  // namespace onnx_external

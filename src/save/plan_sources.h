@@ -1,6 +1,6 @@
-// Notes in a plan what is known of its sources: a name of the job, so that a killed save is resumed
-// only by the same save, and the holes (ranges of zeros without disk blocks) that the data files
-// can have like the checkpoint's.
+// Completes a plan with facts about its sources: a hash that identifies the job, so that a killed
+// save is resumed only by the same save, and the holes (ranges of zeros without disk blocks) in the
+// checkpoint that the data files can also have.
 #pragma once
 
 #include <span>
@@ -15,19 +15,19 @@
 
 namespace onnx_external {
 
-// The last step of plan_save(), which a dry run leaves out: fills in SavePlan::job and
+// The last step of plan_save(), which a dry run omits: fills in SavePlan::job and
 // PlannedFile::hole_bytes. Opens each file of the models' own data. kIo.
 [[nodiscard]] Status note_sources(std::span<const Model> models, const Checkpoint& checkpoint,
                                   const WriteOptions& write, SavePlan& plan);
 
-// SavePlan::job of a plan that is otherwise complete, as 64 hex digits: a hash of the plan and of
-// the sources, each with its stamp (SourceFile::stamp). Two saves have the same name only if they
-// write the same files; of kLink, which writes none, only the checkpoint's files count. kIo; errors
-// of opening the model's own data.
+// Returns SavePlan::job of a plan that is otherwise complete: 64 hex digits, a hash of the plan and
+// of its sources, each with its stamp (SourceFile::stamp). Two saves have the same hash only if
+// they write the same files. With kLink, which writes no data files, only the files of the
+// checkpoint are hashed. kIo; errors of opening the model's own data.
 [[nodiscard]] Result<std::string> name_job(const SavePlan& plan, const SourceModels& models,
                                            const Checkpoint& checkpoint);
 
-// Fills in PlannedFile::hole_bytes. Costs one system call for each file of the checkpoint, and one
+// Fills in PlannedFile::hole_bytes. Takes one system call for each file of the checkpoint, and one
 // for each hole.
 void note_holes(const Checkpoint& checkpoint, SavePlan& plan);
 

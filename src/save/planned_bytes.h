@@ -1,5 +1,6 @@
-// Locates and reads the bytes of planned tensors, for all code that copies or compares them. Bytes
-// of a checkpoint are those after the recipe, converted if the plan says so, or quantized.
+// Finds and reads the bytes of planned tensors, for all code that copies or compares them. For
+// tensors of a checkpoint, these are the bytes after the recipe and, if the plan says so, after
+// conversion or quantization.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,8 @@
 
 namespace onnx_external {
 
-// The models that the tensors of a plan come from: one, or those of a set. They must outlive it.
-// Converts implicitly from a single model.
+// The models from which the tensors of a plan come: a single model, or the models of a set. They
+// must outlive this object. Converts implicitly from a single model.
 class SourceModels {
  public:
   SourceModels(const Model& model) : models_(&model, 1) {}
@@ -39,19 +40,19 @@ class SourceModels {
 
 // --- tensors of a checkpoint: a PlannedTensor, or a WantedTensor of the verification -----------
 
-// The view that everything below reads.
+// The view of the checkpoint's tensor that the functions below read.
 [[nodiscard]] inline DerivedView planned_view(const Checkpoint& checkpoint, const auto& tensor) {
   return {checkpoint.tensors()[tensor.source_index], tensor.recipe};
 }
 
-// The kind of place where the bytes are; kFile for tensors of the model.
+// The kind of storage that holds the bytes; kFile for tensors of the model.
 [[nodiscard]] inline StorageKind kind_of_source(const Checkpoint& checkpoint, const auto& tensor) {
   return tensor.source == TensorSource::kCheckpoint
              ? checkpoint.storages()[checkpoint.tensors()[tensor.source_index].storage].kind
              : StorageKind::kFile;
 }
 
-// Keeps the bytes in memory while the result lives, if they are produced on demand. The thread must
+// If the bytes are produced on demand, keeps them in memory while the result lives. The thread must
 // hold no other such bytes.
 [[nodiscard]] inline Result<MemoryRuns::Held> hold_planned(const Checkpoint& checkpoint,
                                                            const auto& tensor) {
@@ -60,7 +61,7 @@ class SourceModels {
              : MemoryRuns::Held();
 }
 
-// Does the same as Checkpoint::read() and read_as(), for whole elements; for a part of a quantized
+// Does the same as Checkpoint::read() or read_as(), for whole elements; for a part of a quantized
 // matrix, for any bytes.
 [[nodiscard]] inline Status read_planned(const Checkpoint& checkpoint, const auto& tensor,
                                          std::uint64_t first, std::span<std::byte> out) {
@@ -72,7 +73,7 @@ class SourceModels {
                         : checkpoint.read(*view, first, out);
 }
 
-// Returns a reader of tiles if reading in order would be slow.
+// Returns a reader of tiles if reading in order would be slow; otherwise nullopt.
 [[nodiscard]] inline std::optional<TiledView> planned_tiles(const Checkpoint& checkpoint,
                                                             const auto& tensor) {
   return tensor.source == TensorSource::kCheckpoint && !tensor.packed
@@ -80,7 +81,7 @@ class SourceModels {
              : std::nullopt;
 }
 
-// The range of a file that holds exactly these bytes.
+// Returns the range of a file that holds exactly these bytes, if there is one.
 [[nodiscard]] inline std::optional<FileRange> planned_range(const Checkpoint& checkpoint,
                                                             const auto& tensor) {
   return tensor.cast_to || tensor.packed
@@ -88,7 +89,7 @@ class SourceModels {
              : checkpoint.plain_range(*planned_view(checkpoint, tensor));
 }
 
-// The same, also for the codes of a matrix that are kept where they are.
+// Returns the same, also for the codes of a matrix that are kept in place.
 [[nodiscard]] inline std::optional<FileRange> linked_range(const Checkpoint& checkpoint,
                                                            const auto& tensor) {
   return tensor.packed
@@ -96,8 +97,8 @@ class SourceModels {
              : planned_range(checkpoint, tensor);
 }
 
-// The CRC-32 that the checkpoint records for the bytes; nullopt if there is none. Accepts every
-// planned tensor.
+// Returns the CRC-32 that the checkpoint records for the bytes; nullopt if there is none. Accepts
+// every planned tensor.
 [[nodiscard]] inline std::optional<std::uint32_t> recorded_crc_of(const Checkpoint& checkpoint,
                                                                   const auto& tensor) {
   return tensor.source != TensorSource::kCheckpoint || tensor.cast_to || tensor.packed
@@ -108,20 +109,21 @@ class SourceModels {
 // --- tensors of any source ---------------------------------------------------------------------
 
 struct RangeSource {
-  std::shared_ptr<const SourceFile> file;  // null: not a plain range; read_planned(), InlineReader
+  // Null if not a plain range; then read with read_planned() or InlineReader.
+  std::shared_ptr<const SourceFile> file;
   std::uint64_t offset = 0;
-  std::optional<std::uint32_t> recorded_crc;  // by the checkpoint
+  std::optional<std::uint32_t> recorded_crc;  // as recorded by the checkpoint
 };
 
-// Opens the file if necessary. kCorrupt when the model states a range that does not exist or does
-// not have the tensor's size; errors as open_external().
+// Opens the file if necessary. kCorrupt if the model states a range that does not exist or does not
+// have the tensor's size; errors as for open_external().
 [[nodiscard]] Result<RangeSource> source_of(const PlannedTensor& tensor, const SourceModels& models,
                                             const Checkpoint& checkpoint);
 
-// Returns a function that reads these bytes from any source. Steps must be in order, and multiples
-// of InlineReader::kStepMultiple. The arguments must outlive it. kCorrupt also when a file of the
-// model has changed by the time of the last step; the checkpoint's files are checked when all is
-// done.
+// Returns a function that reads these bytes from any source. They must be read in order, in steps
+// that are multiples of InlineReader::kStepMultiple. The arguments must outlive the function.
+// kCorrupt also if a file of the model has changed by the time of the last step; the checkpoint's
+// files are checked at the end of the save.
 [[nodiscard]] Result<ReadBytes> planned_reader(const PlannedTensor& tensor,
                                                const SourceModels& models,
                                                const Checkpoint& checkpoint);

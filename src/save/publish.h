@@ -1,21 +1,23 @@
-// A save as a transaction: staged in a folder of its own, published by renaming the model last.
+// Makes a save a transaction: files are written to a staging folder and published by renaming them,
+// the model last. If the save is killed at any instant, either the old model or the new one is
+// complete.
 //
-//   begin    lock the output folder; see whether the save can succeed; make the staging folder, or
-//            take over that of a killed save of the same job; remove what other killed saves left
-//   write    data files, manifest and model, under their final relative names
-//   publish  rename the data folder (or the manifest and the data files that stand beside the
-//            model), then the model (the commit point); then remove the data of the model that was
-//            replaced
+//   begin    lock the output folder; check whether the save can succeed; create the staging folder,
+//            or take over the one of a killed save of the same job; remove what other killed saves
+//            left behind
+//   write    write data files, manifest and model, under their final relative names
+//   publish  rename the data folder (or the manifest and the data files next to the model), then
+//            the model (the commit point); then remove the data of the replaced model
 //
-// The models of a set are renamed one by one; the first one is the commit point, after which a save
-// that was killed is finished by the next one (save/recovery.h).
+// The models of a set are renamed one by one. The rename of the first model is the commit point; if
+// the save is killed after it, the next save finishes the renames (save/recovery.h).
 //
-// If the save is killed at any instant, the old model or the new one is complete: data always gets
-// new names, so nothing that the old model refers to is touched before the new one is in place. A
-// killed save leaves its staging folder. The record in it (save/record.h) says which ranges were
-// written, so that the same save can resume, and, before the first rename, all that is renamed and
-// removed. Replaced data is removed file by file, as that list says (save/old_data.h). With
-// Sync::kFiles all this holds through power loss too, provided that the disk obeys a flush.
+// Data always gets new names, so nothing to which the old model refers is changed before the new
+// model is in place. A killed save leaves its staging folder behind. The record in that folder
+// (save/record.h) lists the ranges that were written, so that the same save can resume, and, from
+// before the first rename, everything that is renamed and removed. Replaced data is removed file by
+// file, according to this list (save/old_data.h). With Sync::kFiles, all of this also holds after a
+// power loss, provided that the disk honors a flush.
 #pragma once
 
 #include <filesystem>
@@ -36,13 +38,13 @@
 
 namespace onnx_external {
 
-// Rolls back on destruction unless publish() succeeded. One thread at a time; data() may be used
-// from any thread.
+// Rolls back on destruction unless publish() succeeded. One thread at a time, except that data()
+// may be called from any thread.
 class Transaction {
  public:
-  // Makes `out_dir` where it is missing (and removes it again on failure).
-  // kAlreadyExists when the data folder or a data file exists, or the model does and may not be
-  // overwritten, or has another model's data; kBusy when another save holds the folder; as
+  // Creates `out_dir` if it is missing (and removes it again on failure). kAlreadyExists if the
+  // data folder or a data file exists, or if the model exists and must not be replaced or has
+  // another model's data; kBusy if another save has locked the folder; errors of
   // check_target_limits().
   [[nodiscard]] static Result<Transaction> begin(const std::filesystem::path& out_dir,
                                                  TransactionOptions options);
@@ -52,42 +54,43 @@ class Transaction {
 
   // The folder into which data files are written.
   [[nodiscard]] const Directory& data() const { return staging_.data(); }
-  // The folder of the record and the model file.
+  // The folder that contains the record and the model file.
   [[nodiscard]] const Directory& staging() const { return staging_.folder(); }
-  // True when the staging folder was taken over from a killed save. It then holds only the record
-  // and files with names of options().files, in any state.
+  // Returns whether the staging folder was taken over from a killed save. It then contains only the
+  // record and files with names in options().files, in any state.
   [[nodiscard]] bool is_taken_over() const { return staging_.is_taken_over(); }
-  // The ranges that the record claims to be written.
+  // Returns the ranges that have been written according to the record.
   [[nodiscard]] WrittenRanges claimed(std::size_t ranges) const;
-  // Replaces that record by one of these ranges. To be called if is_taken_over(), once.
+  // Replaces that record by one that lists these ranges. Must be called once if is_taken_over().
   [[nodiscard]] Status restart_record(const WrittenRanges& written);
-  // Notes which ranges are written.
+  // The record of this save, to which every written range is added.
   [[nodiscard]] RecordWriter& record() { return *record_; }
 
   [[nodiscard]] const std::filesystem::path& staging_path() const { return staging().path(); }
   [[nodiscard]] const TransactionOptions& options() const { return options_; }
 
-  // Sets the files that will be published, if they were not known at begin(). kAlreadyExists as
-  // there.
+  // Sets the files that will be published, if they were not known at begin(). kAlreadyExists as for
+  // begin().
   [[nodiscard]] Status set_files(std::vector<PlannedFile> files);
 
-  // Writes the manifest, then makes all names in the staging folder durable. Model and data files
-  // must be complete (and synced by their writer). The manifests are in the order of the models.
-  // `models`: the sizes and CRC-32s of the model files; read from them if it is empty.
+  // Writes the manifests, then makes all names in the staging folder durable. Model and data files
+  // must be complete, and synced by the code that wrote them. `manifests` are in the order of the
+  // models. `models`: the sizes and CRC-32s of the model files; if empty, they are computed from
+  // the files.
   [[nodiscard]] Status write_manifests(std::span<const std::string> manifests,
                                        std::span<const ModelIdentity> models = {});
 
-  // After an error nothing is visible, with two exceptions: if the folder cannot be synced after
-  // the model was renamed, both generations stay; if the first model of a set was renamed and
-  // another cannot be, the next save goes on. The message says so.
+  // Publishes the save. After an error nothing is visible, with two exceptions: if the folder
+  // cannot be synced after the model was renamed, both generations stay; if the first model of a
+  // set was renamed and another one cannot be, the next save continues. The message says so.
   [[nodiscard]] Status publish();
 
-  // After publish(): RemovedData::left_for of the model that was replaced.
+  // After publish(): RemovedData::left_for for the replaced models.
   [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& data_left_for() const {
     return data_left_for_;
   }
-  // After publish(): data files that models without a manifest had, and the new ones do not.
-  // Another tool wrote them, so they stay.
+  // After publish(): data files to which replaced models without a manifest referred, and to which
+  // the new models do not refer. Another tool wrote them, so they are kept.
   [[nodiscard]] const std::vector<std::string>& data_of_other_tools() const {
     return data_of_other_tools_;
   }
@@ -112,12 +115,13 @@ class Transaction {
   void roll_back();
 
   TransactionOptions options_;
-  NewFolders made_folders_;  // on the way to the output folder
+  NewFolders made_folders_;  // that were created for the path of the output folder
   std::optional<Directory> out_;
-  std::vector<UniqueFd> reserve_;  // closed by roll_back(), which may find no others free
+  // Closed by roll_back(), which may need descriptors when no others are free.
+  std::vector<UniqueFd> reserve_;
   Staging staging_;
   std::optional<RecordWriter> record_;
-  std::vector<ModelIdentity> models_;      // that are staged
+  std::vector<ModelIdentity> models_;      // identities of the staged models
   std::vector<std::string> renamed_data_;  // entries of the output folder
   std::vector<std::pair<std::string, std::string>> data_left_for_;
   std::vector<std::string> data_of_other_tools_;

@@ -1,4 +1,4 @@
-// Turns the plan of a save into one whose matrices are quantized.
+// Changes the plan of a save so that matrices are saved quantized.
 #pragma once
 
 #include <span>
@@ -11,11 +11,11 @@
 
 namespace onnx_external {
 
-// Replaces each tensor that becomes codes by the parts of its matrices (onnx/matrix_choice.h),
-// whose ranges follow each other, and lays out all ranges again. Matrices of one range, with the
-// same rows and scheme, share their parts. Weights that models hold are taken from `own`; without
-// it they stay unchanged. Fills in PlannedModel::matrices. Pure. kUnsupported if nothing becomes
-// codes, or a form needs a newer opset; errors of make_plan().
+// Replaces each tensor that is quantized by the parts of its matrices (onnx/matrix_choice.h), in
+// consecutive ranges, and lays out all ranges again. Matrices of the same range with the same rows
+// and scheme share their parts. Weights in the models themselves are read through `own`; if it is
+// empty, they stay unchanged. Fills in PlannedModel::matrices. A pure function. kUnsupported if
+// nothing can be quantized, or a form needs a newer opset; errors of make_plan().
 [[nodiscard]] Status quantize_plan(const SourceModels& models, const Checkpoint& checkpoint,
                                    const PlanOptions& options, MatchedInputs inputs,
                                    const OwnWeights& own, SavePlan& plan);

@@ -1,19 +1,19 @@
-// The record of a save: a file that tells a later save what a killed save had done and was about to
-// do.
+// Reads and writes the record of a save: a file from which, if the save is killed, a later save
+// learns what had been done and what was about to be done.
 //
-// It lies in the staging folder and grows line by line. Each line is a JSON object, and its last
+// The record is in the staging folder and grows line by line. Each line is a JSON object whose last
 // member is the CRC-32 of the text before it:
 //
 //   {"record": 2, "job": "<64 hex digits>", "check": "..."}
 //   {"part": 7, "crc32": "1a2b3c4d", "check": "..."}
 //   {"publish": {...}, "check": "..."}
 //
-// The first line has the version of the form and the name of the job (save/plan_sources.h; empty: a
-// job that is never resumed). Each range of the plan gets a line once it is written. These lines
-// are not synced: they are claims, and the bytes are read again before they are believed
-// (save/written_ranges.h). The last line is a Publication: all that the save renames and removes.
-// It is synced before anything is renamed into the output folder, so if it is missing or damaged,
-// nothing was renamed.
+// The first line has the version of the format and the hash of the job (save/plan_sources.h; empty
+// for a job that is never resumed). A line is added for each range of the plan once it is written.
+// These lines are not synced, so they are only claims: the bytes are read again before they are
+// trusted (save/written_ranges.h). The last line is a Publication, which lists everything that the
+// save renames and removes. It is synced before anything is renamed into the output folder; if it
+// is missing or damaged, nothing was renamed.
 #pragma once
 
 #include <cstdint>
@@ -35,31 +35,31 @@
 
 namespace onnx_external {
 
-// No model and no data file can have this name: check_output_names() refuses the prefix.
+// No model and no data file can have this name, because check_output_names() rejects the prefix.
 inline constexpr std::string_view kRecordName = ".save-external.record";
 inline constexpr std::uint64_t kRecordVersion = 2;
 
-// Lines are written once they describe this many bytes of data. Measured with 20,000 tensors of 10
-// KB: a call for each line would take 3 % more time.
+// Lines are written once they cover this many bytes of data. Measured with 20,000 tensors of 10 KB:
+// one system call per line would take 3 % more time.
 inline constexpr std::uint64_t kRecordedBytes = std::uint64_t{256} << 10;
 
 struct PublishedModel {
   std::string name;
-  ModelIdentity model;                    // the new one
-  ListedFile manifest;                    // its manifest
-  std::optional<ModelIdentity> replaced;  // the old one, if there is one
-  std::vector<ListedData> old_data;       // the old one's
+  ModelIdentity model;                    // the new model
+  ListedFile manifest;                    // the manifest of the new model
+  std::optional<ModelIdentity> replaced;  // the old model, if there is one
+  std::vector<ListedData> old_data;       // the data of the old model
 
   friend bool operator==(const PublishedModel&, const PublishedModel&) = default;
 };
 
-// The steps of a save in the output folder: it renames first `entries`, then the models, in this
-// order. The rename of the first model commits the save. Then it removes the old data, or, if it
-// was killed before, its own.
+// Lists everything that a save renames and removes in the output folder: it renames first
+// `entries`, then the models, in this order. The rename of the first model commits the save.
+// Afterwards the old data is removed or, if the save was killed before the commit, the new data.
 struct Publication {
   Overwrite overwrite = Overwrite::kRefuse;
-  std::vector<std::string> entries;  // data files and manifests, or the folders that have them
-  std::vector<ListedFile> files;     // the data files of all models, as locations
+  std::vector<std::string> entries;  // data files and manifests, or the folders that contain them
+  std::vector<ListedFile> files;     // locations of the data files of all models
   std::vector<PublishedModel> models;
 
   friend bool operator==(const Publication&, const Publication&) = default;
@@ -67,30 +67,31 @@ struct Publication {
 
 struct SaveRecord {
   std::string job;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges;  // number and CRC-32
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges;  // index and CRC-32
   std::optional<Publication> publication;
 
-  // The ranges that the record claims to be written, of a plan with `count` ranges.
+  // Returns the ranges that have been written according to the record, for a plan with `count`
+  // ranges.
   [[nodiscard]] WrittenRanges written(std::size_t count) const;
 };
 
-// Returns nullopt if there is no regular file of that name, or its first line is damaged.
-// kUnsupported for a record of another version; other errors when it cannot be read. Ignores other
-// damaged lines.
+// Returns nullopt if there is no regular file of that name, or its first line is damaged. Other
+// damaged lines are ignored. kUnsupported for a record of another version; other errors if it
+// cannot be read.
 [[nodiscard]] Result<std::optional<SaveRecord>> read_record(const Directory& staging);
 
 // Writes the record of a save.
 class RecordWriter {
  public:
-  // Replaces an earlier record by one with lines for `written`.
+  // Starts a record with lines for `written`, and replaces any earlier record.
   [[nodiscard]] static Result<RecordWriter> start(const Directory& staging, std::string_view job,
                                                   const WrittenRanges& written);
 
   // Records a range. Call it once all bytes of the range are in its file. Thread-safe.
   [[nodiscard]] Status add(std::uint32_t range, std::uint32_t crc32, std::uint64_t bytes);
 
-  // The last line. With Sync::kFiles it is on the disk when this returns, if the names in the
-  // staging folder are.
+  // Writes the last line. With Sync::kFiles, it is on the disk when the call returns, provided that
+  // the names in the staging folder are on the disk.
   [[nodiscard]] Status publish(const Publication& publication, Sync sync);
 
  private:

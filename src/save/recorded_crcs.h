@@ -1,5 +1,5 @@
-// Checks copied bytes of the loaded model's own data against the CRC-32 in that model's manifest,
-// so that a save does not pass damage on.
+// Checks bytes that were copied from the loaded model's own data against the CRC-32s in that
+// model's manifest, so that a save does not copy damaged data unnoticed.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace onnx_external {
 
-// kCorrupt, with the tensor and its file, when `crc32` is not the one that the manifest records.
+// kCorrupt, with the tensor and its file, if `crc32` differs from the one in the manifest.
 [[nodiscard]] Status check_recorded_crc(const PlannedTensor& tensor, const SourceModels& models,
                                         std::uint32_t crc32);
 
-// The same for all tensors that were copied. `crcs`: of each range of the plan.
+// Does the same for all tensors that were copied. `crcs`: the CRC-32 of each range in the plan.
 [[nodiscard]] Status check_recorded_crcs(const SavePlan& plan, const SourceModels& models,
                                          std::span<const std::uint32_t> crcs);
 

@@ -1,12 +1,12 @@
-// Clears up after killed saves in an output folder. The records in their staging folders say what
-// remains to be done (save/record.h):
+// Cleans up an output folder after killed saves. The record in the staging folder of each save says
+// what remains to be done (save/record.h):
 //
 //   Nothing was about to be renamed    the staging folder stays, so that the same save can resume
 //   One of the models is in place      the others follow; the old data is removed
-//   None of them is                    the new data is removed
+//   No model is in place               the new data is removed
 //
-// If a step fails, the record stays, and the next save tries again. Files that a model of the
-// folder refers to are never removed (save/old_data.h).
+// If a step fails, the record stays, and the next save tries again. Files to which a model in the
+// folder refers are never removed (save/old_data.h).
 #pragma once
 
 #include <cstddef>
@@ -22,34 +22,36 @@
 
 namespace onnx_external {
 
-// Requires: this save has locked the folder. kUnsupported for a record that another version of the
-// library wrote.
+// Cleans up before a save publishes. Requires: this save has locked the folder. kUnsupported for a
+// record that another version of the library wrote.
 [[nodiscard]] Status recover(const Directory& out, Sync sync);
 
-// The same, to be called before a save plans anything. Does nothing if the folder does not exist,
-// killed saves left nothing in it, or another save is running there.
+// Cleans up before a save plans anything. Does nothing if the folder does not exist, if killed
+// saves left nothing in it, or if another save is running there.
 [[nodiscard]] Status recover(const std::filesystem::path& out_dir, Sync sync);
 
-// The staging folder of a killed save of this job that had renamed nothing; empty when there is
-// none. A folder into which other users could have written does not count. Requires: recover().
+// Returns the name of the staging folder of a killed save of this job that had not renamed
+// anything; empty if there is none. A folder to which other users could have written does not
+// count. Requires: recover() was called.
 [[nodiscard]] std::string find_job(const Directory& out, const std::string& job);
 
-// Removes the staging folders of saves that had renamed nothing, except `own`.
+// Removes the staging folders of saves that had not renamed anything, except `own`.
 void remove_unfinished(const Directory& out, std::string_view own);
 
-// Entries of the folder that recover() will remove, because their save was killed before its
-// commit.
+// Returns the entries of the folder that recover() will remove, because their save was killed
+// before its commit.
 [[nodiscard]] std::vector<std::string> stale_entries(const Directory& out);
 
-// Renames a model into the output folder.
+// Renames a staged model into the output folder.
 [[nodiscard]] Status put_in_place(const Directory& staging, const Directory& out,
                                   const Publication& publication, std::size_t model);
 
-// Removes the data of the models that this save has replaced.
-// Requires: all models of the publication are in place.
+// Removes the data of the models that this save has replaced. Requires: all models in the
+// publication are in place.
 [[nodiscard]] RemovedData remove_old_data(const Directory& out, const Publication& publication);
 
-// Removes a staging folder, its record first, because what it says is done.
+// Removes a staging folder once everything in its record has been done; the record is removed
+// first.
 void remove_staging(const Directory& out, const std::string& name);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// The names of everything that a save puts into its output folder, and the staging folder in which
-// it writes them before it publishes any.
+// Creates the staging folder, in which a save writes its files before it publishes them, and
+// determines the names of everything that the save adds to its output folder.
 #pragma once
 
 #include <sys/types.h>
@@ -19,62 +19,65 @@
 
 namespace onnx_external {
 
-using EntryNames = std::set<std::string, std::less<>>;  // in a folder
+using EntryNames = std::set<std::string, std::less<>>;  // names in one folder
 
 struct TransactionOptions {
-  std::vector<std::string> models;  // their names; one or more
+  std::vector<std::string> models;  // names of the models; at least one
   std::string data_dir;
   Sync sync = Sync::kFiles;
   Overwrite overwrite = Overwrite::kRefuse;
-  // Only kPerTensor has a data folder; the files of other layouts lie beside the model. In kInline
-  // the only file is the model itself.
+  // With kPerTensor, data files are in a data folder; with other layouts, they are next to the
+  // model. With kInline, the model is the only file.
   Layout layout = Layout::kPerTensor;
   std::vector<PlannedFile> files = {};  // the files that will be written, as far as they are known
-  // SavePlan::job; a staging folder with its record is taken over. If empty, none is taken over.
+  // SavePlan::job. A staging folder whose record has the same hash is taken over; if empty, none
+  // is.
   std::string job = {};
   std::string data_name = {};  // SavePlan::data_name
 
   [[nodiscard]] bool is_of_one() const { return models.size() == 1; }
 };
 
-// The models of a set have their manifests beside them.
+// Returns whether the manifest is inside the data folder. The manifests of a set of models are next
+// to the models.
 [[nodiscard]] bool has_manifest_in_folder(const TransactionOptions& options);
-// `model`: one of the models.
+// Returns the file name of the manifest. `model`: one of the models.
 [[nodiscard]] std::string manifest_name(const TransactionOptions& options,
                                         const std::string& model);
-// Relative to the output folder, and to the staging folder.
+// Returns the path of the manifest relative to the output folder, which is the same relative to the
+// staging folder.
 [[nodiscard]] std::string manifest_location(const TransactionOptions& options,
                                             const std::string& model);
 
-// The entry of the output folder that is the manifest, or has it inside.
+// Returns the entry of the output folder that is the manifest or contains it.
 [[nodiscard]] std::string manifest_entry(const TransactionOptions& options,
                                          const std::string& model);
 
-// The entries that will lie beside the model.
+// Returns the entries that will be next to the model.
 [[nodiscard]] std::vector<std::string> data_entries(const TransactionOptions& options);
 
-// Published folders get their mode from the umask.
+// The mode of published folders is reduced by the umask.
 inline constexpr mode_t kPublishedFolderMode = 0777;
 inline constexpr mode_t kStagingMode = 0700;
 
 [[nodiscard]] Status remove_all_but(const Directory& folder, const EntryNames& spared);
 
-// Creates a file with room for `bytes`.
+// Creates a file and reserves disk space for `bytes` bytes.
 [[nodiscard]] Result<OutputFile> create_file(const Directory& folder, const std::string& name,
                                              std::uint64_t bytes);
 
-// Both wait for the disk only with Sync::kFiles.
+// Both functions wait for the disk only with Sync::kFiles.
 [[nodiscard]] Status write_file(const Directory& folder, const std::string& name,
                                 std::string_view content, Sync sync);
 [[nodiscard]] Status sync_folder(const Directory& folder, Sync sync);
 
 class Staging {
  public:
-  // Makes a new folder in `out`. After an error, name() is the folder that must be removed.
+  // Creates a new folder in `out`. After an error, name() is the folder that must be removed.
   [[nodiscard]] Status make(const Directory& out, const TransactionOptions& options);
 
-  // Takes over the folder of a killed save of the same job. Its record and the files of the job
-  // stay and are checked later; everything else is removed.
+  // Takes over the folder of a killed save of the same job. Its record and the files of the job are
+  // kept and will be checked later; everything else is removed.
   [[nodiscard]] Status take_over(const Directory& out, const std::string& name,
                                  const TransactionOptions& options);
 

@@ -1,5 +1,5 @@
-// The data files of ExternalDataWriter, whose tensors come one by one. Each tensor gets its place
-// when it comes, because the number of tensors is not known beforehand.
+// Writes the data files of ExternalDataWriter, to which tensors are passed one by one. Each tensor
+// gets its file and offset when it arrives, because the number of tensors is not known beforehand.
 #pragma once
 
 #include <cstddef>
@@ -22,45 +22,45 @@
 
 namespace onnx_external {
 
-// The destination of the bytes of a tensor.
+// The file and offset at which a tensor is written.
 struct StreamedRange {
   std::size_t file = 0;
   std::uint64_t offset = 0;
 };
 
-// Thread-safe, but for finish() and name_shards(). Files are written in `transaction`, which must
-// outlive this object.
+// Thread-safe, except for finish() and name_shards(). Files are written in `transaction`, which
+// must outlive this object.
 class StreamedFiles {
  public:
-  // `layout`: its layout, data_name, max_shard_bytes and alignment. Requires:
+  // `layout`: only its layout, data_name, max_shard_bytes and alignment are used. Requires:
   // check_layout_options(layout).
   StreamedFiles(const Transaction& transaction, PlanOptions layout);
 
-  // Returns the next place, by the rules of lay_out(), in the order of the calls. Call release()
-  // when the tensor is written. kInvalidArgument for more than kMaxShards shards; errors of closing
-  // the file before.
+  // Returns the next position, by the rules of lay_out(), in the order of the calls. Call release()
+  // once the tensor is written. kInvalidArgument for more than kMaxShards shards; errors of closing
+  // the previous file.
   [[nodiscard]] Result<StreamedRange> take(std::string_view tensor, std::uint64_t bytes);
 
-  // Returns the file, with room for `bytes` bytes from the place on. The first tensor of a file
-  // creates it.
+  // Returns the file, with room for `bytes` bytes from the position on. The first tensor in a file
+  // creates the file.
   [[nodiscard]] Result<const OutputFile*> open(const StreamedRange& place, std::uint64_t bytes);
 
-  // Releases a place: no thread writes there any more. A file is closed when all its places are
-  // released and no tensor will be added to it.
+  // Releases a position, to which no thread writes any more. A file is closed when all its
+  // positions are released and no tensor will be added to it.
   [[nodiscard]] Status release(const StreamedRange& place);
 
-  // Removes the file of a tensor that could not be written, where it has one of its own; in other
-  // layouts its place stays a hole. After release().
+  // Removes the file of a tensor that could not be written, if the tensor has a file of its own; in
+  // other layouts, its position remains as a hole. Must be called after release().
   void drop(const StreamedRange& place);
 
-  // The file as the model spells it, relative to its folder. Shards have names of their own until
-  // name_shards(), since their number is part of the final ones.
+  // The location of the file in the model, relative to the model's folder. Shards have temporary
+  // names until name_shards(), because their final names include the number of shards.
   [[nodiscard]] std::string location(std::size_t file) const;
   [[nodiscard]] std::string name(std::size_t file) const;
   [[nodiscard]] std::uint64_t bytes(std::size_t file) const;
 
-  // Closes all files and waits until they are on the disk, if they must be synced. No thread may
-  // still write.
+  // Closes all files and, if they must be synced, waits until they are on the disk. No thread may
+  // still be writing.
   [[nodiscard]] Status finish(int threads, ProgressMeter& meter);
 
   // Gives the shards their final names, on the disk and in `files`, which lists them in order.
@@ -71,7 +71,7 @@ class StreamedFiles {
     std::string name;
     std::uint64_t bytes = 0;
     std::size_t writers = 0;
-    bool is_full = false;  // no tensor will follow
+    bool is_full = false;  // no more tensors will be added
     DataFile data;
   };
 
@@ -84,8 +84,8 @@ class StreamedFiles {
   const Transaction& transaction_;
   PlanOptions layout_;
   FileSyncer syncer_;
-  mutable std::mutex mutex_;  // guards all files but their data
-  std::deque<File> files_;    // they do not move
+  mutable std::mutex mutex_;  // guards all members of the files except `data`
+  std::deque<File> files_;    // elements do not move
 };
 
 }  // namespace onnx_external

@@ -13,14 +13,14 @@
 
 namespace onnx_external {
 
-// Index = SavePlan::ranges: the CRC-32 of the range where it is written.
+// For each range in SavePlan::ranges: its CRC-32, if the range is written.
 using WrittenRanges = std::vector<std::optional<std::uint32_t>>;
 
 // Returns the claimed ranges whose bytes on the disk have the claimed CRC-32. Their files are
-// synced (if the options say so) and read again, from the disk where the kernel drops its cache.
-// Files without a sound range are removed, so that all other ranges can be written as in a first
-// run. If a sync fails, the whole file counts as lost, because a second sync could succeed without
-// the bytes. Fails when a file cannot be removed, or the progress callback cancels.
+// synced (if the options say so) and read again, from the disk if the kernel drops its cache. Files
+// without any valid range are removed, so that all other ranges can be written as in a first run.
+// If a sync fails, the whole file counts as lost, because a second sync could succeed although the
+// bytes were not written. Fails if a file cannot be removed, or if the progress callback cancels.
 [[nodiscard]] Result<WrittenRanges> sound_ranges(const SavePlan& plan, const Directory& data,
                                                  WrittenRanges claimed, const WriteOptions& options,
                                                  ProgressMeter& meter);

@@ -1,5 +1,5 @@
-// Resolves names in a model's graphs: finds names without a definition, and initializers behind
-// Identity nodes.
+// Resolves names in a model's graphs for the verifier: finds names that nothing defines, and the
+// initializers that are read through Identity nodes.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -24,7 +24,7 @@ namespace onnx_external {
 // Immutable; independent of the model after construction.
 class GraphNames {
  public:
-  // kUnsupported past kMaxGraphDepth.
+  // kUnsupported beyond kMaxGraphDepth.
   [[nodiscard]] static Result<GraphNames> of(const onnx::ModelProto& model);
   GraphNames(GraphNames&&) = default;
   GraphNames& operator=(GraphNames&&) = default;
@@ -35,8 +35,9 @@ class GraphNames {
                                                 std::span<const ListedTensor> tensors) const;
   [[nodiscard]] bool is_open(std::uint32_t graph, std::string_view name) const;
 
-  // The initializer, as (graph, name), that this name refers to through Identity nodes, with which
-  // exporters share equal weights. nullopt if the name is not an output of such a node.
+  // Returns the initializer, as (graph, name), to which this name refers through Identity nodes;
+  // exporters use these to share equal weights. Nullopt if the name is not the output of such a
+  // node.
   [[nodiscard]] std::optional<std::pair<std::uint32_t, std::string>> shared_initializer(
       std::uint32_t graph, std::string_view name) const;
 
@@ -45,8 +46,8 @@ class GraphNames {
   [[nodiscard]] const Slot* find(std::uint32_t graph, std::string_view name) const;
 
   GraphFacts facts_;
-  std::vector<std::uint32_t> parents_;                                       // of each graph
-  std::map<std::pair<std::uint32_t, std::string_view>, const Slot*> slots_;  // into facts_
+  std::vector<std::uint32_t> parents_;                                       // for each graph
+  std::map<std::pair<std::uint32_t, std::string_view>, const Slot*> slots_;  // pointers into facts_
 };
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Verifies one model in steps. Between the steps, verify.cc reads the data ranges of several models
-// together, so that shared ranges are read once.
+// Verifies one model in steps. Between the steps, verify.cc reads the data ranges of all models
+// that are verified together, so that a shared range is read once.
 #pragma once
 
 #include <cstddef>
@@ -30,13 +30,13 @@
 
 namespace onnx_external {
 
-// The computed SHA-1 of whole files, by location.
+// The SHA-1s computed for whole files, by location.
 using FileSha1s = std::map<std::string, Result<std::string>, std::less<>>;
 
 // Call prepare(), plan_checks(), check_rest() and collect(), in this order. The arguments of the
-// constructor must outlive this object; `checkpoint` may be null. Findings are kept by tensor, so
-// that they come in the order of the graph, whichever step or thread produced them. One thread at a
-// time.
+// constructor must outlive this object; `checkpoint` may be null. Findings are stored by tensor, so
+// that they are returned in the order of the graph, regardless of the step or thread that produced
+// them. One thread at a time.
 class ModelVerifier {
  public:
   ModelVerifier(const ModelFile& model, const Checkpoint* checkpoint, const VerifyOptions& options)
@@ -44,44 +44,45 @@ class ModelVerifier {
   ModelVerifier(const ModelVerifier&) = delete;
   ModelVerifier& operator=(const ModelVerifier&) = delete;
 
-  // Checks everything that needs no tensor data.
+  // Makes all checks that need no tensor data.
   [[nodiscard]] Status prepare(const ModelToVerify& model);
 
-  // Adds the ranges to check to `plan`. `number`: the index of this model among several.
+  // Adds the ranges to check to `plan`. `number`: the index of this model among those that are
+  // verified together.
   void plan_checks(std::size_t number, RangePlan& plan);
 
   // Evaluates the answers for these ranges, and checks the inline tensors.
   [[nodiscard]] Status check_rest(std::span<const RangeAnswer> answers, FileSha1s& sha1s,
                                   ProgressMeter& meter);
 
-  // All findings, in the order of the graph.
+  // Returns the report with all findings, in the order of the graph.
   [[nodiscard]] VerifyReport collect();
 
-  // The folder that locations are relative to, and that of linked files.
+  // The folder to which locations are relative, and the same for linked files.
   [[nodiscard]] const std::filesystem::path& data_folder() const { return model_.folder; }
   [[nodiscard]] const std::filesystem::path& linked_folder() const {
     return linked_folder_.empty() ? model_.folder : linked_folder_;
   }
-  // Returns whether the file is in linked_folder(), which differs from the model's folder.
+  // Returns whether the file is in linked_folder(), and that differs from the model's folder.
   [[nodiscard]] bool is_linked_elsewhere(std::string_view location) const {
     return !linked_folder_.empty() && found_ && found_->manifest &&
            found_->manifest->is_linked(location);
   }
-  // Bytes of the inline tensors that are checked.
+  // The number of bytes in the inline tensors that are checked.
   [[nodiscard]] std::uint64_t inline_bytes() const { return inline_bytes_; }
 
  private:
   // One tensor of the model, and everything that is known about it.
   struct Subject {
     ListedTensor tensor;
-    std::optional<ExternalEntry> entry;  // nothing: inline, or no range that could be read
+    std::optional<ExternalEntry> entry;  // nullopt if inline, or if no range could be read
     std::optional<WantedTensor> equals;
-    std::optional<std::uint32_t> written_crc;  // with `equals`
-    const ManifestTensor* record = nullptr;    // nothing contradicts it
+    std::optional<std::uint32_t> written_crc;  // used with `equals`
+    const ManifestTensor* record = nullptr;    // set if nothing contradicts it
     bool is_expected = false;
-    bool by_manifest = false;  // with `equals`: only the manifest says so
-    bool is_shared = false;    // a second name of another subject's tensor
-    std::size_t check = 0;     // with `entry`: index of its range check
+    bool by_manifest = false;  // used with `equals`: only the manifest says so
+    bool is_shared = false;    // a second name of a tensor that another subject has
+    std::size_t check = 0;     // used with `entry`: index of its range check
     std::vector<Finding> findings;
   };
 
@@ -89,25 +90,26 @@ class ModelVerifier {
   static void report(Subject& subject, FindingCode code, std::string message);
   void remark(const Subject& subject, DataRemarks remarks);
   void read_entries();
-  // A model that is being saved was read name by name already.
+  // Resolves the names in the graphs. Does nothing if names may be undefined, as for a model that
+  // is being saved, where the mapping has decided.
   [[nodiscard]] Status read_names();
   [[nodiscard]] Subject* subject_of(std::uint32_t graph, const std::string& name,
                                     TensorPlace place = TensorPlace::kInitializer);
-  // The second name gets a subject of its own behind those of the list.
+  // Returns a subject for the second name of a tensor; such subjects come after those of the list.
   [[nodiscard]] Subject* shared_subject(const ExpectedTensor& wanted);
   void match_expected(const ExpectedTensor& wanted);
   void match_packed(const ExpectedTensor& wanted, Subject& subject);
-  // Notes the parent of a piece, and checks that it is still there.
+  // Reads which model a cut piece was cut from, and checks that this model is still there.
   void read_parent();
-  // The manifest's own model: this one, or the parent of a piece.
+  // Returns the model that the manifest describes: this model, or the model from which it was cut.
   [[nodiscard]] ModelFile described_model() const;
   void read_manifest(const std::string& known);
-  // Checks the rest of the manifest, if it was written for this model.
+  // Checks the rest of the manifest, provided that it was written for this model.
   void check_own_manifest();
   void check_record(Subject& subject, const ManifestTensor* record);
-  // Looks for zeros in the place of data, where the expected bytes are not known.
+  // Looks for data that consists of zeros, if the expected bytes are not known.
   void check_unknown_data();
-  // Counts kept initializers that are compared with nothing.
+  // Counts kept initializers that were not compared with anything.
   void count_uncompared();
   void keep(std::vector<Finding>& findings);
 
@@ -116,13 +118,13 @@ class ModelVerifier {
   void count_linked(const Subject& subject, const RangeAnswer& answer);
   void report_bytes(Subject& subject, const std::optional<ByteDifference>& difference,
                     std::uint32_t crc32);
-  // The inline tensors whose expected bytes are known.
+  // Returns the inline tensors whose expected bytes are known.
   [[nodiscard]] std::vector<Subject*> inline_subjects();
   [[nodiscard]] Status check_inline_ones(const std::vector<Subject*>& subjects,
                                          ProgressMeter& meter);
   [[nodiscard]] Status check_inline(Subject& subject, ByteComparer& comparer, ProgressMeter& meter);
-  // SHA-1 of whole files, where the model states it; runs in file order, so it is a pass of its
-  // own.
+  // Checks the SHA-1s of whole files that the model states, in a pass of its own, because a SHA-1
+  // needs the bytes in file order.
   [[nodiscard]] Status check_checksums(FileSha1s& sha1s, ProgressMeter& meter);
   [[nodiscard]] Status add_sha1s(const std::vector<std::string>& locations, FileSha1s& sha1s,
                                  ProgressMeter& meter) const;
@@ -134,12 +136,12 @@ class ModelVerifier {
   std::vector<ListedTensor> tensors_;
   TensorIndex index_;
   std::optional<GraphNames> names_;
-  std::vector<Subject> subjects_;     // in graph order, then those of second names
-  std::optional<ParentNote> parent_;  // of a piece
+  std::vector<Subject> subjects_;     // in graph order, followed by those of second names
+  std::optional<ParentNote> parent_;  // set for a cut piece
   std::optional<FoundManifest> found_;
   RemarkCounter remarks_;
-  std::vector<Finding> first_;  // of the model as a whole
-  std::vector<Finding> last_;   // of tensors that the model does not have
+  std::vector<Finding> first_;  // about the model as a whole
+  std::vector<Finding> last_;   // about tensors that the model does not have
   std::uint64_t left_out_ = 0;
   FindingCode first_left_out_ = FindingCode::kBadEntry;
   std::vector<Subject*> inline_ones_;

@@ -1,5 +1,5 @@
-// Reads ranges of data files in parallel: checks that the file is not a link, compares the bytes
-// with the checkpoint, and computes their CRC-32.
+// Reads ranges of data files in parallel for the verifier: checks that each file is not a link,
+// compares the bytes with the checkpoint, and computes their CRC-32.
 #pragma once
 
 #include <cstddef>
@@ -20,27 +20,27 @@
 
 namespace onnx_external {
 
-// A checkpoint tensor in the form that the model must contain.
+// A tensor of the checkpoint in the form that the model must contain.
 struct WantedTensor {
   std::size_t source_index = 0;             // index into Checkpoint::tensors()
-  Recipe recipe = {};                       // applied to it first
-  std::optional<DType> cast_to = {};        // the type to which its values are then converted
-  std::optional<PackedTensor> packed = {};  // which part of it is meant once it is quantized
+  Recipe recipe = {};                       // is applied first
+  std::optional<DType> cast_to = {};        // the type to which the values are then converted
+  std::optional<PackedTensor> packed = {};  // if quantized: which part of the matrix is meant
   TensorSource source = TensorSource::kCheckpoint;
 };
 
-// The finding for a tensor of LazyBytes. Its bytes cannot be produced again, so the finding names
-// no differing byte.
+// The finding for a tensor of type LazyBytes. Its bytes cannot be produced again, so the finding
+// does not say which byte differs.
 inline constexpr const char* kNotWhatWasMade =
     "its CRC-32 differs from that of the bytes that were produced";
 
-// A range of a file beneath the model's folder, and what to check.
+// A range of a file below the model's folder, and what to check.
 struct RangeCheck {
   std::string location;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
   std::optional<WantedTensor> equals;
-  // With `equals` and Compare::kRecordedCrc: ExpectedTensor::written_crc.
+  // ExpectedTensor::written_crc; used with `equals` and Compare::kRecordedCrc.
   std::optional<std::uint32_t> written_crc = {};
   bool wants_crc = false;
 };
@@ -51,26 +51,27 @@ struct Fault {
 };
 
 struct RangeAnswer {
-  std::optional<Fault> fault;  // set if the range could not be read; nothing else is known then
-  std::optional<ByteDifference> difference;  // counted from the start of the range
-  bool own = false;         // with `equals`: the checkpoint's own range instead of a copy
+  // Set if the range could not be read; all other members are then meaningless.
+  std::optional<Fault> fault;
+  std::optional<ByteDifference> difference;  // positions are counted from the start of the range
+  bool own = false;         // used with `equals`: the range is the checkpoint's own, not a copy
   bool hard_links = false;  // the file has several names
-  bool hub_link = false;    // it is a link of the Hub's cache
-  std::uint32_t crc32 = 0;  // with wants_crc
+  bool hub_link = false;    // the file is a link in the Hub's cache
+  std::uint32_t crc32 = 0;  // set with wants_crc
 };
 
-// One answer per check, in order, the same for any number of threads. `checkpoint` may be null if
-// no check has `equals`. Each thread holds two buffers of at most 1 MiB, and kMaxTiles threads also
-// a tile each (checkpoint/storage/tiled_view.h). A range in one of the checkpoint's own files is
-// read only to check a CRC-32 that the checkpoint records. Fails if the checkpoint cannot be read
-// or is damaged, or if the caller cancelled.
+// Returns one answer per check, in order; the answers do not depend on the number of threads.
+// `checkpoint` may be null if no check has `equals`. Each thread needs two buffers of at most 1
+// MiB, and kMaxTiles threads also need a tile each (checkpoint/storage/tiled_view.h). If a range is
+// in one of the checkpoint's own files, it is read only to check a CRC-32 that the checkpoint
+// records. Fails if the checkpoint cannot be read or is damaged, or if the caller cancels.
 [[nodiscard]] Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folder,
                                                             std::span<const RangeCheck> checks,
                                                             const Checkpoint* checkpoint,
                                                             const VerifyOptions& options,
                                                             ProgressMeter& meter);
 
-// The lower-case hex SHA-1 of a whole file beneath `folder`.
+// Returns the lower-case hex SHA-1 of a whole file below `folder`.
 [[nodiscard]] Result<std::string> file_sha1(const std::filesystem::path& folder,
                                             const std::string& location, ProgressMeter& meter);
 

@@ -1,4 +1,5 @@
-// Opens the data file of a range that is checked, for range_check.cc and matrix_check.cc.
+// Opens the data file of a range that the verifier checks, and turns errors of opening or reading
+// it into findings.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +11,15 @@
 
 namespace onnx_external {
 
-// Stays in a core's L2 cache between reading, comparing and the CRC.
+// The bytes read at once: few enough to stay in a core's L2 cache while they are read, compared and
+// checksummed.
 inline constexpr std::uint64_t kPlainStep = std::uint64_t{256} << 10;
 
-// The finding for an error of open_data_file or of reading.
+// Converts an error of open_data_file or of reading to a finding.
 [[nodiscard]] Fault fault_of(const Error& error);
 
-// Opens the file and says in `answer` what kind of link it is. Null if there is no such file or it
-// lacks the range; answer.fault then says so.
+// Opens the file and records in `answer` what kind of link it is. Returns null if there is no such
+// file or it does not contain the range; answer.fault then says so.
 [[nodiscard]] std::shared_ptr<const SourceFile> open_range(const Directory& folder,
                                                            const RangeCheck& check,
                                                            RangeAnswer& answer);

@@ -1,5 +1,5 @@
-// Collects the ranges of data files that must be checked, for one model or several models of a
-// folder. The same range with the same expected bytes is checked once.
+// Collects the ranges of data files that must be checked for one or several models in a folder. If
+// several tensors have the same range and the same expected bytes, the range is checked once.
 #pragma once
 
 #include <cstddef>
@@ -18,31 +18,32 @@
 
 namespace onnx_external {
 
-// The checkpoint, which may be null, and the entries must outlive it. One thread at a time.
+// The checkpoint, which may be null, and the entries must outlive this object. One thread at a
+// time.
 class RangePlan {
  public:
   explicit RangePlan(const Checkpoint* checkpoint);
 
   struct Added {
     std::size_t check = 0;    // index into checks()
-    std::uint64_t bytes = 0;  // of the range; 0 if the same model has added it before
+    std::uint64_t bytes = 0;  // size of the range; 0 if the same model has already added it
   };
   // Adds the range of a tensor. `model`: the index of the tensor's model.
   Added add(const ExternalEntry& entry, const std::optional<WantedTensor>& equals,
             std::optional<std::uint32_t> written_crc, bool wants_crc, std::size_t model);
 
   [[nodiscard]] std::span<const RangeCheck> checks() const { return checks_; }
-  [[nodiscard]] std::uint64_t bytes() const;  // of all checks
+  [[nodiscard]] std::uint64_t bytes() const;  // total of all checks
 
  private:
-  using Expected = std::optional<std::size_t>;  // BytesIds
+  using Expected = std::optional<std::size_t>;  // a number of BytesIds
 
   const Checkpoint* checkpoint_;
   BytesIds ids_;
   std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t, bool, Expected>, std::size_t>
       known_;
   std::vector<RangeCheck> checks_;
-  std::vector<std::size_t> last_model_;  // that has added the check
+  std::vector<std::size_t> last_model_;  // for each check, the model that last added it
 };
 
 }  // namespace onnx_external

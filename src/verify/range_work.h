@@ -1,4 +1,4 @@
-// Cuts ranges that are checked into units of work for threads.
+// Splits the ranges that the verifier checks into units of work for threads.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,14 @@ namespace onnx_external {
 
 struct CheckChunk {
   std::size_t check = 0;
-  std::uint64_t first = 0;  // from the start of the range
+  std::uint64_t first = 0;  // offset from the start of the range
   std::uint64_t length = 0;
 };
 
-// The unit of work of a thread: one chunk, or some rows of the parts of a matrix.
+// A unit of work for a thread: one chunk, or some rows of all parts of a matrix.
 struct CheckTask {
-  std::size_t chunk = 0;   // the first
-  std::size_t chunks = 1;  // parts
+  std::size_t chunk = 0;   // index of the first chunk
+  std::size_t chunks = 1;  // number of chunks: one for each part
 };
 
 struct CheckWork {
@@ -32,12 +32,12 @@ struct CheckWork {
   std::vector<CheckTask> tasks;
 };
 
-// The files whose different ranges sum to far more than the file has.
+// Returns the files whose distinct ranges together are far larger than the file.
 [[nodiscard]] std::set<std::string_view> overused_files(const Directory& folder,
                                                         std::span<const RangeCheck> checks);
 
-// Chunks of one check come in order. `skipped`: files whose ranges are not read. `checkpoint`: as
-// for check_ranges().
+// The chunks of one check are in order. `skipped`: files whose ranges are not read. `checkpoint`:
+// as for check_ranges().
 [[nodiscard]] CheckWork cut_checks(const Directory& folder, std::span<const RangeCheck> checks,
                                    const Checkpoint* checkpoint, const VerifyOptions& options,
                                    const std::set<std::string_view>& skipped);

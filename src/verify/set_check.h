@@ -1,4 +1,4 @@
-// Checks that the models of a set still come from the same save.
+// Checks that models that were saved together as a set still come from the same save.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@
 
 namespace onnx_external {
 
-// Returns the set in the manifest of the model `name`; empty if it has no manifest or belongs to no
-// set.
+// Returns the set in the manifest of the model `name`; empty if the model has no manifest or
+// belongs to no set.
 [[nodiscard]] std::vector<SetMember> set_of(const Directory& folder, const std::string& name);
 
 // Reports models of the set that come from another save than this model: models that a killed save
-// has not put in place yet, as its record says, and models whose manifest belongs to a set with
-// another state of this model. A model that was replaced alone, moved or removed is not a finding.
-// Reports nothing while a save is running in the folder. `manifest` may be null.
+// has not put in place yet, according to its record, and models whose manifest lists another
+// version of this model. A model that was replaced without the others, moved or removed is not a
+// finding. Reports nothing while a save is running in the folder. `manifest` may be null.
 void check_set(const ModelFile& model, const Manifest* manifest, std::vector<Finding>& findings);
 
 }  // namespace onnx_external

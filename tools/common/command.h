@@ -1,4 +1,5 @@
-// The frame of every command: parsing, help, version, errors, exit codes, signals.
+// Implements what all commands have in common: parsing the command line, help, version, error
+// messages, exit codes and signals.
 #pragma once
 
 #include <functional>
@@ -12,35 +13,35 @@
 
 namespace onnx_external {
 
-// Part of every help text and of docs/cli.md.
+// The help texts and docs/cli.md document these codes.
 enum ExitCode : int {
   kDone = 0,
   kFailed = 1,  // the data, the disk, the mapping or the verification failed
-  kUsage = 2,   // the command line is wrong
+  kUsage = 2,   // the command line is invalid
 };
 
-// One command. Its options are added to line().
+// One command. The caller adds its options to line().
 class Command {
  public:
-  // `help` is the whole help text.
+  // `help` is the complete help text.
   Command(std::string name, std::string help);
 
   [[nodiscard]] CommandLine& line() { return line_; }
 
-  // Parses the command line. Returns the exit code if the command ends here: after help, version or
-  // an error.
+  // Parses the command line. Returns the exit code if the command ends here: after printing help or
+  // the version, or after an error.
   [[nodiscard]] std::optional<int> parse(int argc, char** argv);
 
-  // Prints "name: error: message" on stderr, followed by the error's lists and remedies; with
-  // --json also a document on stdout. Returns kFailed.
+  // Prints "name: error: message" on stderr, followed by the error's lists and remedies. With
+  // --json, also prints a document on stdout. Returns kFailed.
   [[nodiscard]] int fail(const Error& failure) const;
-  // Prints only the message, because the answer is already on stdout. Returns kFailed.
+  // Prints only the message on stderr, because the result is already on stdout. Returns kFailed.
   [[nodiscard]] int fail(std::string_view message) const;
-  // Reports a wrong command line as fail() does, and refers to --help. Returns kUsage.
+  // Reports an invalid command line as fail() does, and refers to --help. Returns kUsage.
   [[nodiscard]] int misuse(std::string_view message) const;
-  // Prints "name: message" on stderr, for information beside the answer.
+  // Prints "name: message" on stderr, for information in addition to the result.
   void note(std::string_view message) const;
-  // Writes the answer to stdout. Returns kDone, or kFailed if that fails.
+  // Writes the result to stdout. Returns kDone, or kFailed if that fails.
   [[nodiscard]] int answer(std::string_view text) const;
 
  private:
@@ -49,22 +50,23 @@ class Command {
 
   std::string name_;
   std::string help_;
-  std::vector<std::string> words_;  // of the command line
+  std::vector<std::string> words_;  // arguments of the command line
   bool json_ = false;
   bool verbose_ = false;
   CommandLine line_;
 };
 
 // Runs a command. SIGINT, SIGTERM and SIGHUP set interrupted(), SIGPIPE and SIGXFSZ become errors
-// of the calls, and unexpected exceptions become kFailed. After a signal, and once the command has
-// cleaned up, the process ends by that signal, so that its parent sees it.
+// of the system calls, and unexpected exceptions result in kFailed. After a signal, once the
+// command has cleaned up, the process ends by that signal, so that its parent sees it.
 [[nodiscard]] int run_command(const char* name, const std::function<int()>& command);
 
-// From now on the process ends with kFailed after a signal, because mpirun kills all processes if
-// one dies by a signal.
+// After this call, the process ends with kFailed after a signal, because mpirun kills all processes
+// if one of them dies by a signal.
 void end_by_exit_code();
 
-// True once SIGINT, SIGTERM or SIGHUP has arrived. A second signal ends the process at once.
+// Returns true once SIGINT, SIGTERM or SIGHUP has arrived. A second signal ends the process at
+// once.
 [[nodiscard]] bool interrupted();
 
 }  // namespace onnx_external

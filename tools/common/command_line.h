@@ -1,5 +1,5 @@
-// The options of a command line: a small interface to the parser (CLI11). Its header takes ten
-// seconds to compile, so only command_line.cc includes it.
+// Parses a command line: a small interface to CLI11. Because CLI11's header takes ten seconds to
+// compile, only command_line.cc includes it.
 #pragma once
 
 #include <functional>
@@ -13,11 +13,11 @@ class App;
 
 namespace onnx_external {
 
-// A name lists all spellings of an option: "-q,--quiet". A "!" marks one that turns a flag off:
-// "--fsync,!--no-fsync". Names without a dash are positional arguments.
+// A name contains all spellings of an option: "-q,--quiet". A "!" marks a spelling that turns a
+// flag off: "--fsync,!--no-fsync". Names without a dash are positional arguments.
 class CommandLine {
  public:
-  // Takes the value of an option; calls refuse() if it is wrong.
+  // Receives the value of an option; calls refuse() if the value is invalid.
   using TakeText = std::function<void(const std::string&)>;
 
   explicit CommandLine(const std::string& command);
@@ -27,21 +27,21 @@ class CommandLine {
 
   // `on_given` is called if the flag is on the command line and no later flag turns it off.
   void flag(const std::string& name, const std::function<void()>& on_given);
-  // An option with one value, which may be given once.
+  // Adds an option with one value, which may be given once.
   void value(const std::string& name, const TakeText& take);
-  // An option with one value, which may be given several times.
+  // Adds an option with one value, which may be given several times.
   void repeatable(const std::string& name, const TakeText& take);
-  // An option that takes all words up to the next option.
+  // Adds an option that takes all arguments up to the next option.
   void list(const std::string& name, const TakeText& take);
 
-  // `name` may not be given together with `other`, or only with it.
+  // `name` must not be given together with `other` (excludes), or only together with it (needs).
   void excludes(const std::string& name, const std::string& other);
   void needs(const std::string& name, const std::string& other);
 
-  // All options added so far, except positional ones, --help and --version.
+  // Returns all options added so far, except positional ones, --help and --version.
   [[nodiscard]] std::vector<std::string> options() const;
   [[nodiscard]] bool has(const std::string& name) const;
-  // How often an option was given.
+  // Returns how often an option was given.
   [[nodiscard]] std::size_t count(const std::string& name) const;
 
   enum class Outcome { kParsed, kHelp, kVersion, kWrong };
@@ -55,10 +55,10 @@ class CommandLine {
   std::unique_ptr<CLI::App> app_;
 };
 
-// Stops the parsing because the value of `option` is wrong. For TakeText functions.
+// Stops parsing because the value of `option` is invalid. For TakeText functions.
 [[noreturn]] void refuse(const std::string& option, const std::string& why);
 
-// "CLI11 2.1.2"
+// Returns "CLI11 2.1.2".
 [[nodiscard]] std::string parser_version();
 
 }  // namespace onnx_external

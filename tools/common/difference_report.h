@@ -1,4 +1,4 @@
-// The report of inspect-external --diff, as text and as JSON.
+// Formats the report of inspect-external --diff as text and as JSON.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The paths on a command line: graphs and checkpoints.
+// Sorts the paths on a command line into graphs and checkpoints.
 #pragma once
 
 #include <filesystem>
@@ -11,20 +11,21 @@
 namespace onnx_external {
 
 struct GraphArguments {
-  std::vector<GraphToSave> graphs;  // paths; at least one
+  std::vector<GraphToSave> graphs;  // at least one; each is a path
   std::vector<std::filesystem::path> checkpoints;
 };
 
-// Divides the arguments into graphs and checkpoints. The first one is a graph; the others are
-// graphs if their content or the form NAME.onnx=PATH says so. If the first one is not recognized as
-// a graph, all others count as checkpoints, so that the error says what the first one is.
+// Divides the arguments into graphs and checkpoints. The first argument is a graph; each other
+// argument is a graph if its content or the form NAME.onnx=PATH says so. If the first argument is
+// not recognized as a graph, all others count as checkpoints, so that the error says what the first
+// argument is.
 [[nodiscard]] GraphArguments sort_arguments(const std::filesystem::path& first,
                                             std::span<const std::filesystem::path> others);
 
-// Returns whether the content of a file is that of an ONNX model, as far as its first byte tells.
+// Returns whether a file seems to be an ONNX model, judging by its first byte.
 [[nodiscard]] bool is_graph(const std::filesystem::path& path);
 
-// Returns the error in the names of several graphs, or "".
+// Returns the error in the names of several graphs, or "" if there is none.
 [[nodiscard]] std::string wrong_graph_names(std::span<const GraphToSave> graphs);
 
 // Requires: the graph is a file.

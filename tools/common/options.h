@@ -1,4 +1,5 @@
-// The options of a command, as its table of options (options/options.h) lists them.
+// Adds the options of a command to its command line, according to the table of options
+// (options/options.h).
 #pragma once
 
 #include "common/command_line.h"
@@ -7,7 +8,7 @@
 
 namespace onnx_external {
 
-// Adds all options of `command` (kSaveExternal, ...), which set `options` when the line is parsed.
+// Adds all options of `command` (kSaveExternal, ...); parsing the line then fills in `options`.
 void add_options(CommandLine& line, unsigned command, CommandOptions& options);
 
 [[nodiscard]] ShowProgress show_progress(const CommandOptions& options);

@@ -1,4 +1,4 @@
-// Writes text to stdout, stderr and files.
+// Writes text to stdout, to stderr and to files.
 #pragma once
 
 #include <filesystem>
@@ -9,13 +9,13 @@
 
 namespace onnx_external {
 
-// Writes all of `text`. kIo for a full disk, a closed pipe, ...
+// Writes all of `text`. kIo, for example for a full disk or a closed pipe.
 [[nodiscard]] Status write_stdout(std::string_view text);
 
 // Ignores errors, because they could not be reported anywhere.
 void write_stderr(std::string_view text);
 
-// Writes a file that appears complete or not at all. kAlreadyExists, kIo.
+// Writes a file, which appears complete or not at all. kAlreadyExists, kIo.
 [[nodiscard]] Status write_file(const std::filesystem::path& path, std::string_view text,
                                 Overwrite overwrite);
 

@@ -1,4 +1,4 @@
-// The reports of the commands as text.
+// Formats the reports of the commands as text.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,11 @@ namespace onnx_external {
 enum class Lists { kShort, kFull };
 inline constexpr std::string_view kHowToSeeAll = " (-v lists all)";
 
-// How many names a line lists if they are not all asked for.
+// The number of names that a line lists unless all of them are requested.
 inline constexpr std::size_t kListedNames = 5;
 
-// Several models have a line each, followed by the facts that they share. A dry run shows the plan,
-// with one line per slot.
+// If there are several models, each has a line, followed by what they have in common. A dry run
+// shows the plan, with one line per slot.
 [[nodiscard]] std::string save_text(const SaveReport& report, RunMode mode, Lists lists);
 
 // Findings with the same cause share a line.
@@ -34,23 +34,23 @@ enum class Names { kFirst, kAll };
                                       const VerifyReport& report, Compared compared,
                                       Names names = Names::kFirst);
 
-// The piece and the names around it.
+// Describes the model that was cut out, and the names at its boundaries.
 [[nodiscard]] std::string cut_text(const std::filesystem::path& piece, const CutReport& report,
                                    Lists lists);
 
 enum class Listing { kFlat, kTree };
 [[nodiscard]] std::string inspect_text(const Inspection& inspection, Listing listing);
 
-// A line for each module, indented by its depth, and one for the whole model.
+// Returns a line for each module, indented by its depth, and one for the whole model.
 [[nodiscard]] std::string modules_text(const ModuleList& list);
 
-// A line for each of Checkpoint::notes().
+// Returns a line for each of Checkpoint::notes().
 [[nodiscard]] std::string notes_text(const std::vector<std::string>& notes);
 
-// "1.24 s, 1.77 GB/s".
+// Returns "1.24 s, 1.77 GB/s".
 [[nodiscard]] std::string speed_text(std::uint64_t bytes, double seconds);
 
-// "16.8 MB peak memory", of this process.
+// Returns "16.8 MB peak memory", for this process.
 [[nodiscard]] std::string peak_memory_text();
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Turns the tensors that a torch pickle declares into views of storages, for every format with
-// pickles. add_all_tensors() has the steps in order; start reading there.
+// Turns the tensors that a torch pickle declares into views of storages, for all formats that
+// contain pickles. Start reading at add_all_tensors(), which calls the steps in order.
 #pragma once
 
 #include <cstdint>
@@ -20,23 +20,25 @@ namespace onnx_external {
 // there if it is new. kCorrupt if it is missing or does not have the declared size.
 using FindStorage = std::function<Result<std::uint32_t>(const TensorDeclaration&)>;
 
-// The tensors that `options` select.
+// Returns the tensors that `options` select, with their names.
 [[nodiscard]] Result<NamedTensors> name_tensors(const Pickle& pickle, const OpenOptions& options);
 
-// Adds `named` to `part` and checks each view against its storage. If a tensor cannot be read, the
-// call fails (kUnsupported) or, with kEverything, lists it in `refused`. kCorrupt names the tensor.
+// Adds `named` to `part` and checks each view against its storage. A tensor that cannot be read
+// makes the call fail (kUnsupported) or, with kEverything, is listed in `refused`. kCorrupt names
+// the tensor.
 [[nodiscard]] Status add_tensors(const Pickle& pickle, NamedTensors named,
                                  const OpenOptions& options, const FindStorage& find,
                                  FileContents& part);
 
-// kCorrupt if two tensors have the same name, as may happen with two pickles of one archive.
+// kCorrupt if two tensors have the same name, which can happen if an archive has two pickles.
 [[nodiscard]] Status check_unique_names(std::span<const TensorView> tensors);
 
-// In this order: labels the symbols, finds the storages nested in the pickle, flattens modules to
-// their state dicts, names the tensors that `options` select, and adds these to `part`; their
-// storages are nested or found by `find`. Edits `pickle`. `text_offset` is where the pickle's text
-// starts in the first file of `part`, or nullopt if it is not stored there as it is (a deflated
-// record). Errors as for name_tensors and add_tensors.
+// Labels the symbols, resolves storages nested in the pickle, flattens modules to their state
+// dicts, names the tensors that `options` select, and adds these tensors to `part`, in this order.
+// Their storages are nested ones, or those that `find` returns. Edits `pickle`. `text_offset` is
+// the offset of the pickle's text in the first file of `part`; nullopt if that file does not
+// contain the text as it is, for example because the record is deflated. Errors as for name_tensors
+// and add_tensors.
 [[nodiscard]] Status add_all_tensors(Pickle& pickle, std::optional<std::uint64_t> text_offset,
                                      const OpenOptions& options, const FindStorage& find,
                                      FileContents& part);

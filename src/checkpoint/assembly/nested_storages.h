@@ -1,6 +1,6 @@
-// Storages inside a pickle: torch.storage._load_from_bytes(b'<a whole torch file>'), as written by
-// pickle.dump and for copies of old storages (torch/storage.py; __reduce__ writes legacy files, and
-// its loader also accepts zip files).
+// Reads storages that are embedded in a pickle as torch.storage._load_from_bytes(b'<a whole torch
+// file>'). pickle.dump() writes tensors in this way, and torch does so for copies of old storages
+// (torch/storage.py; __reduce__ writes legacy files, and its loader also accepts zip files).
 #pragma once
 
 #include <cstdint>
@@ -18,29 +18,32 @@
 
 namespace onnx_external {
 
-// Replaces each such call in a pickle by the persistent id of a storage that find() knows.
+// Replaces each such call in a pickle by the persistent id of a storage, which find() then looks
+// up.
 class NestedStorages {
  public:
-  // `text_offset` is where the pickle's text starts in the first file of `part`, or nullopt if it
-  // is not stored there as it is (a deflated record). `part` must outlive this object.
+  // `text_offset` is the offset of the pickle's text in the first file of `part`; nullopt if that
+  // file does not contain the text as it is, for example because the record is deflated. `part`
+  // must outlive this object.
   NestedStorages(std::optional<std::uint64_t> text_offset, FileContents& part)
       : text_offset_(text_offset), part_(part) {}
 
-  // Leaves calls of another form unchanged; add_tensors then rejects their tensors. kCorrupt.
+  // Replaces the calls. Calls with other arguments are left unchanged, and add_tensors then rejects
+  // their tensors. kCorrupt.
   [[nodiscard]] Status resolve(Pickle& pickle);
 
-  // The storage's index in part.storages; nullopt if it is not a nested one. kCorrupt.
+  // Returns the storage's index in part.storages; nullopt if the storage is not nested. kCorrupt.
   [[nodiscard]] std::optional<Result<std::uint32_t>> find(const TensorDeclaration& declared);
 
  private:
-  // Bytes that are in the first file of the part, or in memory.
+  // The bytes of a nested file: in the first file of the part, or in memory.
   struct Source {
     std::shared_ptr<const std::string> memory;
     ByteRange place;
   };
   struct Nested {
     std::shared_ptr<const std::string> memory;
-    Storage storage;                     // its offset is relative to the source
+    Storage storage;                     // its offset is relative to the start of the source
     std::optional<std::uint32_t> index;  // in part.storages
   };
   struct NestedFile {
@@ -60,7 +63,7 @@ class NestedStorages {
 
   std::optional<std::uint64_t> text_offset_;
   FileContents& part_;
-  // Maps the bytes to the persistent id, or to nothing if they are not a storage.
+  // Maps the bytes to the node of the persistent id; nullopt if the bytes are not a storage.
   std::map<SpelledBytes, std::optional<NodeId>> known_;
   std::map<std::string, Nested> storages_;
 };

@@ -1,8 +1,8 @@
-// Makes sparse tensors dense: zeros are filled in block by block while the tensor is read.
+// Makes sparse tensors dense. The zeros are filled in block by block while the tensor is read.
 //
-// Sources: torch/_utils.py (_rebuild_sparse_tensor), the invariants of torch.sparse_coo_tensor and
-// torch.sparse_compressed_tensor in torch's documentation; duplicates are treated as by
-// Tensor.to_dense().
+// Sources: torch/_utils.py (_rebuild_sparse_tensor); the invariants of torch.sparse_coo_tensor and
+// torch.sparse_compressed_tensor in torch's documentation. Duplicates are treated as
+// Tensor.to_dense() treats them.
 #pragma once
 
 #include "checkpoint/storage/computed_storages.h"
@@ -28,12 +28,12 @@ struct SparseTensor {
   SparsePart values;
 };
 
-// Makes a source of the dense tensor's bytes; its type is that of the values. All indices are read
-// and checked now. They take 16 bytes each, and so do the bytes of values if some must be added up;
-// both are charged to `budget` before they are read. Values are read when the source is. kCorrupt:
-// indices out of range or out of order, parts whose shapes do not fit. kUnsupported: several values
-// at one place, of a type that cannot be added here.
-// Requires: contiguous_nbytes of the shape and of each part succeed.
+// Returns a source of the dense tensor's bytes, which have the type of the values. All indices are
+// read and checked now, and take 16 bytes each; if some values must be added up, they also take 16
+// bytes each. Both are charged to `budget` before they are read. The values themselves are read
+// through the source later. kCorrupt: indices out of range or out of order, or parts whose shapes
+// do not fit together. kUnsupported: several values for one element, of a type that cannot be added
+// here. Requires: contiguous_nbytes of the shape and of each part succeed.
 [[nodiscard]] Result<ReadSource> make_dense(const SparseTensor& tensor, MemoryBudget& budget);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Turns tensor declarations into views: finds their storages, and computes tensors that have no
-// storage.
+// Turns tensor declarations into views: finds the storage of each tensor, and computes the tensors
+// that have no storage.
 #pragma once
 
 #include <map>
@@ -16,29 +16,31 @@
 
 namespace onnx_external {
 
-// Fills one part. Data that several names share (the bytes of a numpy array, the indices of a
-// sparse tensor) is stored once.
+// Adds tensors to one FileContents. Data that several names share (the bytes of a numpy array, the
+// indices of a sparse tensor) is stored once.
 class TensorAdder {
  public:
-  // All of them must outlive the adder.
+  // All arguments must outlive the adder.
   TensorAdder(const Pickle& pickle, const OpenOptions& options, const FindStorage& find,
               FileContents& part);
 
-  // Adds the tensor. The scale and zero point of a quantized one get names of their own.
+  // Adds the tensor. If it is quantized, its scale and zero point are added under names of their
+  // own.
   [[nodiscard]] Status add(std::string name, NodeId node);
   [[nodiscard]] Status add(std::string name, const TensorDeclaration& declared);
 
  private:
-  // Adds any tensor, without its quantizer.
+  // Returns a view of any tensor, without the scale and zero point of a quantized one.
   [[nodiscard]] Result<TensorView> view_of(const TensorDeclaration& declared);
   [[nodiscard]] Result<TensorView> strided_view(const TensorDeclaration& declared);
   [[nodiscard]] Result<std::uint32_t> storage_of(const TensorDeclaration& declared);
   [[nodiscard]] Result<std::uint32_t> storage_of_bytes(const TensorDeclaration& declared);
   [[nodiscard]] Result<TensorView> widened(const TensorView& halves);
   [[nodiscard]] Result<TensorView> dense_view(const TensorDeclaration& declared);
-  [[nodiscard]] Result<TensorView> part_view(NodeId node);  // of a sparse or quantized tensor
+  // A part of a sparse or quantized tensor.
+  [[nodiscard]] Result<TensorView> part_view(NodeId node);
 
-  // The tensors beside quantized integers.
+  // The scales and zero points that accompany quantized integers.
   using Views = std::vector<TensorView>;
   [[nodiscard]] Result<Views> quantizer_views(const std::string& name, const TensorView& integers,
                                               const Quantizer& quantizer);
@@ -56,11 +58,12 @@ class TensorAdder {
   const FindStorage& find_;
   FileContents& part_;
   MemoryBudget budget_;
-  std::shared_ptr<InflatedStorages> inflated_;  // for data that is computed from compressed records
+  // Reads compressed records from which data is computed.
+  std::shared_ptr<InflatedStorages> inflated_;
 
   struct HeldBytes {
     std::uint32_t storage = 0;
-    bool lower_halves_are_zero = false;  // as float32, little-endian
+    bool lower_halves_are_zero = false;  // the lower half of each little-endian float32
   };
   std::map<std::pair<SpelledBytes, ByteOrder>, HeldBytes> held_;
   std::map<std::pair<NodeId, SparseLayout>, TensorView> dense_;

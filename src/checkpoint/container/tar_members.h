@@ -9,9 +9,9 @@
 
 namespace onnx_external {
 
-// Returns the names of regular members and where their bytes are. Skips long names, sparse files
-// and other extensions. Reads headers only. kCorrupt: a bad checksum or size, duplicate names.
-// kUnsupported: more than kMaxTarMembers members.
+// Returns the names of the regular members and the ranges of their bytes. Skips long names, sparse
+// files and other extensions. Reads only headers. kCorrupt: a bad checksum or size, or duplicate
+// names. kUnsupported: more than kMaxTarMembers members.
 inline constexpr std::size_t kMaxTarMembers = 10'000;
 [[nodiscard]] Result<std::map<std::string, ByteRange>> tar_members(const SourceFile& file);
 

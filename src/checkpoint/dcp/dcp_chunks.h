@@ -1,4 +1,5 @@
-// Assembles tensors from chunks, which are separately stored boxes of elements.
+// Assembles a tensor from the chunks in which a distributed checkpoint stores it. A chunk is a box
+// of the tensor's elements.
 #pragma once
 
 #include <cstdint>
@@ -15,50 +16,50 @@
 namespace onnx_external {
 
 // Limits for check_cover(), which needs 8 bytes of memory per corner. Today's device meshes have up
-// to 4 dimensions; higher limits would let a small file cause much work.
+// to 4 dimensions; with higher limits, a small file could cause much work.
 inline constexpr std::size_t kMaxCutDimensions = 8;
 inline constexpr std::uint64_t kMaxChunkCorners = std::uint64_t{1} << 24;
 
-// A box of elements in a tensor. Both have the tensor's rank.
+// A box of elements in a tensor. `offsets` and `sizes` have the tensor's rank.
 struct ChunkBox {
   std::vector<std::int64_t> offsets;
   Shape sizes;  // all positive
 };
 
-// kCorrupt unless every element of `shape` lies in exactly one box: the message names the first
-// element (in row-major order) that lies in none or in several. Takes O(n log n) time for n
-// corners; each box has 2^k corners, where k is the number of dimensions that are cut. kUnsupported
-// above kMaxCutDimensions or kMaxChunkCorners.
-// Requires: element_count(shape) succeeds and is not 0.
+// kCorrupt unless every element of `shape` is in exactly one box; the message names the first
+// element (in row-major order) that is in none or in several. Takes O(n log n) time for n corners.
+// A box has 2^k corners, where k is the number of dimensions that are cut. kUnsupported above
+// kMaxCutDimensions or kMaxChunkCorners. Requires: element_count(shape) succeeds and is not 0.
 [[nodiscard]] Status check_cover(std::span<const std::int64_t> shape,
                                  std::span<const ChunkBox> boxes);
 
-// A chunk and the tensor that holds its elements.
+// A chunk and the stored tensor with its elements.
 struct ChunkSource {
   ChunkBox box;
-  TensorView view;  // its shape is the box's
+  TensorView view;  // has the shape of the box
   Storage storage;  // a plain range of `file`
   std::shared_ptr<const SourceFile> file;
-  ReadSource read = {};  // if set, it reads the storage instead of `file`
+  ReadSource read = {};  // if set, reads the storage instead of `file`
 };
 
-// Reads the whole tensor. Immutable: read() may be called from several threads at once.
+// Reads a tensor that consists of chunks. Immutable: read() may be called from several threads at
+// once.
 class ChunkedTensor {
  public:
   // Requires: check_cover() of the boxes succeeded.
   ChunkedTensor(DType dtype, const Shape& shape, std::vector<ChunkSource> chunks);
-  ChunkedTensor(const ChunkedTensor&) = delete;  // the readers point into chunks_
+  ChunkedTensor(const ChunkedTensor&) = delete;  // because the readers point into chunks_
   ChunkedTensor& operator=(const ChunkedTensor&) = delete;
 
   // Reads the bytes [first, first + out.size()) of the contiguous, little-endian, row-major tensor.
-  // Each chunk that they touch is read in the longest possible runs: straight into `out` if the run
-  // is contiguous there too, otherwise through kScatterBytes of scratch.
+  // Each chunk in this range is read in the longest possible runs: directly into `out` if the run
+  // is contiguous there too, otherwise through kScatterBytes of scratch memory.
   [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const;
   static constexpr std::uint64_t kScatterBytes = std::uint64_t{256} << 10;
 
  private:
-  // Dimensions in bytes. The innermost dimension that is cut and all inner ones form one dimension,
-  // which counts bytes.
+  // Dimensions in bytes. The innermost dimension that is cut, and all dimensions inside it, are
+  // merged into one dimension that counts bytes.
   struct Dims {
     std::vector<std::uint64_t> sizes;
     std::vector<std::uint64_t> steps;  // bytes from one index to the next
@@ -66,7 +67,7 @@ class ChunkedTensor {
   struct Chunk {
     std::vector<std::uint64_t> offsets;
     Dims dims;
-    std::uint64_t first = 0;     // byte of the tensor at which it starts
+    std::uint64_t first = 0;     // the first byte of the chunk in the tensor
     std::uint64_t end = 0;       // after its last byte
     std::uint64_t furthest = 0;  // largest `end` of this chunk and all before it
     ElementReader reader;
@@ -81,7 +82,7 @@ class ChunkedTensor {
 
   std::vector<ChunkSource> sources_;
   Dims dims_;
-  std::vector<Chunk> chunks_;  // by `first`
+  std::vector<Chunk> chunks_;  // sorted by `first`
 };
 
 }  // namespace onnx_external

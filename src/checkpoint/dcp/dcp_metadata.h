@@ -1,8 +1,9 @@
-// Parses the `.metadata` file of a distributed checkpoint: its tensors, and the place of each of
-// their chunks.
+// Parses the `.metadata` file of a distributed checkpoint, which lists its tensors and the file and
+// offset of each of their chunks.
 //
 // Source: torch/distributed/checkpoint/{metadata,filesystem,planner_helpers}.py (and the same under
-// torch/distributed/_shard/checkpoint in torch 1.13); docs/formats.md lists what is read. Pure.
+// torch/distributed/_shard/checkpoint in torch 1.13); docs/formats.md lists what is read. A pure
+// function.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +18,22 @@
 
 namespace onnx_external {
 
-// A run of bytes in a file beside `.metadata`, not yet checked against that file.
+// A range of bytes in a file next to `.metadata`, not yet checked against that file.
 struct DcpSlice {
-  std::string file;  // a plain name
+  std::string file;  // a plain name, without folders
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 };
 
-// Has the rank of the tensor. No size is 0: empty chunks, which idle ranks write, are skipped.
+// A chunk of a tensor, with the tensor's rank. No size is 0: the empty chunks that idle ranks write
+// are skipped.
 struct DcpChunk {
-  std::vector<std::int64_t> offsets;  // index of its first element in the tensor
+  std::vector<std::int64_t> offsets;  // index in the tensor of the chunk's first element
   Shape sizes;
   DcpSlice slice;
 };
 
-// Keys and indices from the root of the saved object.
+// The keys and indices that lead to a value from the root of the saved object.
 using DcpPath = std::vector<std::variant<std::string, std::int64_t>>;
 
 struct DcpItem {
@@ -44,9 +46,10 @@ struct DcpItem {
   std::vector<DcpChunk> chunks;
 };
 
-// The items in the order of the file; names are unique. kUnsupported: another kind of metadata,
-// transformed bytes. kCorrupt: values of the wrong kind, a chunk without a place, an unsafe file
-// name. The work is bounded by the size of the pickle, however much its parts are shared.
+// Returns the items in the order of the file; their names are unique. kUnsupported: another kind of
+// metadata, transformed bytes. kCorrupt: values of the wrong type, a chunk without an entry that
+// says where it is stored, an unsafe file name. The work is bounded by the size of the pickle, even
+// if its parts are shared many times.
 [[nodiscard]] Result<std::vector<DcpItem>> parse_dcp_metadata(const Pickle& pickle);
 
 }  // namespace onnx_external

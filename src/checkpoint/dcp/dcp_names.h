@@ -18,12 +18,12 @@ struct NamedDcpTensor {
 
 struct NamedDcpItems {
   std::vector<NamedDcpTensor> tensors;
-  std::vector<OpaqueObject> opaque;  // bytes items
+  std::vector<OpaqueObject> opaque;  // items that are bytes, not tensors
   std::vector<RefusedTensor> refused;
 };
 
-// The paths of the items form a tree. Tensors are chosen from it and named exactly as in a
-// torch.save file; `options` and errors are those of name_tensors().
+// Builds a tree from the paths of the items, then selects and names tensors in it exactly as in a
+// torch.save file. `options` and errors are those of name_tensors().
 [[nodiscard]] Result<NamedDcpItems> name_dcp_items(const std::vector<DcpItem>& items,
                                                    const OpenOptions& options);
 

@@ -19,15 +19,15 @@ enum class FileFormat : std::uint8_t {
   kTorchTar,     // torch before 0.2
   kPickle,       // a pickle without torch's framing
   kGguf,         // read_gguf() in gguf/
-  kForeign,      // known, but not a checkpoint that is read: gzip, HDF5, a web page ...
+  kForeign,      // recognized, but not supported: gzip, HDF5, a web page ...
   kUnknown,
 };
 
-// Looks at the first bytes. kIo.
+// Detects the format from the first bytes. kIo.
 [[nodiscard]] Result<FileFormat> sniff_format(const SourceFile& file);
 
-// Reads a file that itself holds tensors; its content decides the format. kUnsupported names any
-// other format.
+// Reads a file that itself holds tensors, in the format that its content shows. kUnsupported names
+// any other format.
 [[nodiscard]] Result<FileContents> read_checkpoint_file(std::shared_ptr<const SourceFile> file,
                                                         const OpenOptions& options);
 

@@ -1,5 +1,5 @@
-// Reads exported programs as torch.export.save writes them (.pt2): flat archives in torch 2.1 to
-// 2.7, PT2 archives since.
+// Reads exported programs (.pt2) as torch.export.save writes them: flat archives in torch 2.1 to
+// 2.7, PT2 archives in later versions.
 //
 // Sources: torch/_export/__init__.py and torch/export/__init__.py (save), torch/export/pt2_archive,
 // docs/source/export/pt2_archive.md. docs/formats.md lists the records.
@@ -12,16 +12,16 @@
 
 namespace onnx_external {
 
-// Recognized by a record `serialized_exported_program.json` or `archive_format`.
+// Returns whether the archive has a record `serialized_exported_program.json` or `archive_format`.
 [[nodiscard]] bool is_exported_program(const ZipArchive& zip);
 
-// Format "torch-export". The tensors are those of the state dict, then the constants (buffers that
-// are not persistent, and tensors of the code). An archive may hold several programs: the key
-// chooses one by its name, while the key "." or kEverything lists all, under their names. With
-// kRecordedInputs the tensors are the program's example inputs instead; kNotFound if there are
+// Format "torch-export". Lists the tensors of the state dict, then the constants (non-persistent
+// buffers, and tensors in the code). If an archive holds several programs, the key selects one by
+// name; the key "." or kEverything lists the tensors of all programs, prefixed with the programs'
+// names. With kRecordedInputs, lists the program's example inputs instead; kNotFound if there are
 // none. Errors as for read_torch_zip; kAmbiguous for several programs without a key; kUnsupported
-// for archives of compiled code alone and for programs saved without their weights.
-// Requires: is_exported_program(zip).
+// for archives of compiled code only and for programs saved without their weights. Requires:
+// is_exported_program(zip).
 [[nodiscard]] Result<FileContents> read_exported_program(const ZipArchive& zip,
                                                          const OpenOptions& options);
 

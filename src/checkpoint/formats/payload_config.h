@@ -1,5 +1,5 @@
-// Parses the JSON beside the weights of a PT2 archive, which says which record holds which tensor,
-// and in which form.
+// Parses the JSON next to the weights in a PT2 archive, which says in which record each tensor is
+// stored, and in which form.
 //
 // Source: torch/_export/serde/schema.py (PayloadConfig, PayloadMeta, TensorMeta, ScalarType).
 #pragma once
@@ -15,13 +15,13 @@ namespace onnx_external {
 
 struct Payload {
   std::string name;    // of the tensor
-  std::string record;  // plain name, in the folder of its kind
+  std::string record;  // plain name, in the folder for its kind of payload
   bool pickled = false;
   TensorDeclaration tensor;  // unset if pickled; has no storage
-  std::string refusal;       // why it cannot be read; "" if it can
+  std::string refusal;       // why the tensor cannot be read; "" if it can
 };
 
-// The payloads in the order of the file. kCorrupt if the text is not a payload config.
+// Returns the payloads in the order of the file. kCorrupt if the text is not a payload config.
 [[nodiscard]] Result<std::vector<Payload>> parse_payload_config(std::string_view text);
 
 }  // namespace onnx_external

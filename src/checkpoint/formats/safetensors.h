@@ -1,4 +1,5 @@
-// Reads safetensors files: a JSON header with offsets, then the bytes.
+// Reads safetensors files, which consist of a JSON header with offsets and the bytes of the
+// tensors.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +12,14 @@
 
 namespace onnx_external {
 
-// The reference crate's limit (safetensors/src/tensor.rs, MAX_HEADER_SIZE).
+// The limit of the reference implementation (safetensors/src/tensor.rs, MAX_HEADER_SIZE).
 inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
 
 // Format "safetensors"; one Storage: the whole data section. Parsing is strict: the tensors must
-// cover the data section without holes or overlaps and end with the file. Unknown members,
-// duplicate keys and types that torch lacks are errors; with kEverything, tensors of such types are
-// listed in `refused`. `options.key` must be empty, because there is only one flat dict.
+// cover the data section without holes or overlaps, and the last one must end with the file.
+// Unknown members, duplicate keys and types that torch lacks are errors; with kEverything, tensors
+// of such types are listed in `refused`. `options.key` must be empty, because there is only one
+// flat dict.
 [[nodiscard]] Result<FileContents> read_safetensors(std::shared_ptr<const SourceFile> file,
                                                     const OpenOptions& options);
 

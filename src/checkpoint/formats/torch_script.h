@@ -8,14 +8,14 @@
 
 namespace onnx_external {
 
-// Constants of the code are named "CONSTANTS.c0", "CONSTANTS.c1", ... as the code calls them.
+// Constants in the code are named "CONSTANTS.c0", "CONSTANTS.c1", ..., as the code refers to them.
 inline constexpr const char* kScriptConstants = "CONSTANTS";
 
-// Format "torchscript", or "torchscript-mobile" with byte code for the mobile interpreter.
-// The state dict is that of the loaded module. The constants are listed with the key "CONSTANTS",
-// or if the module has no tensors of its own because it is frozen. Packed quantized parameters are
-// listed as opaque objects. Errors as for read_torch_zip. Requires: the archive has the records
-// data.pkl and constants.pkl.
+// Format "torchscript", or "torchscript-mobile" if the archive has byte code for the mobile
+// interpreter. The state dict is the one that the loaded module would have. The constants are
+// listed if the key is "CONSTANTS", or if the module is frozen and so has no tensors of its own.
+// Packed quantized parameters are listed as opaque objects. Errors as for read_torch_zip. Requires:
+// the archive has the records data.pkl and constants.pkl.
 [[nodiscard]] Result<FileContents> read_torch_script(const ZipArchive& zip,
                                                      const OpenOptions& options);
 

@@ -1,5 +1,5 @@
-// Reads checkpoints of torch 0.1.1 to 0.1.9: a tar file with the members storages, tensors and
-// pickle.
+// Reads checkpoints written by torch 0.1.1 to 0.1.9: a tar file with the members storages, tensors
+// and pickle.
 //
 // Source: torch/serialization.py, legacy_load.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace onnx_external {
 
-// Format "torch-tar". One Storage, a plain range of the file, for each one that a listed tensor
+// Format "torch-tar". One Storage, a plain range of the file, for each storage that a listed tensor
 // views. kCorrupt; kUnsupported for any other tar file.
 [[nodiscard]] Result<FileContents> read_torch_tar(std::shared_ptr<const SourceFile> file,
                                                   const OpenOptions& options);

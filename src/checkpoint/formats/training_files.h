@@ -1,4 +1,5 @@
-// Recognizes, by their names, files that a training wrote beside or in place of the weights.
+// Recognizes, by their names, files that a training run wrote next to the weights or instead of
+// them.
 #pragma once
 
 #include <filesystem>
@@ -9,13 +10,13 @@
 
 namespace onnx_external {
 
-// Returns whether a file has the state of a training (an optimizer, a scheduler, random numbers),
-// such as "optimizer.pt" of a Trainer, and no weights.
+// Returns whether a file holds the state of a training run (an optimizer, a scheduler, random
+// number generators) and no weights, such as the "optimizer.pt" that transformers' Trainer writes.
 [[nodiscard]] bool is_training_state(std::string_view name);
 
-// Says that files are parts of one checkpoint, of which each rank saved its own, and how to join
-// them: "'consolidated.00.pth' and 'consolidated.01.pth' are parts ...". Judges by the paths, which
-// must differ in numbers only. Empty if they are not such parts.
+// Recognizes files that are parts of one checkpoint, where each rank saved its own part, and says
+// how to join them: "'consolidated.00.pth' and 'consolidated.01.pth' are parts ...". Looks only at
+// the paths, which must differ only in numbers. Returns "" if they are not such parts.
 [[nodiscard]] std::string rank_parts(std::span<const std::filesystem::path> paths);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Decides by its records which of torch's formats a zip file has.
+// Reads zip files that torch wrote. The records in a file decide which of torch's formats it has.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace onnx_external {
 
-// Reads a torch.save file, a TorchScript archive or an exported program.
-// kUnsupported names any other zip file, and torch's kinds without readable weights.
+// Reads a torch.save file, a TorchScript archive or an exported program. kUnsupported names any
+// other zip file, and torch's formats without readable weights.
 [[nodiscard]] Result<FileContents> read_zip_checkpoint(std::shared_ptr<const SourceFile> file,
                                                        const OpenOptions& options);
 

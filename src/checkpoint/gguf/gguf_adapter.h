@@ -1,4 +1,4 @@
-// LoRA adapters in GGUF files, under the names that peft gives their matrices.
+// Reads LoRA adapters from GGUF files, and gives their matrices the names that peft uses.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,29 @@
 
 namespace onnx_external {
 
-// The numbers of heads of the model that an adapter changes, which the adapter itself does not
-// state.
+// The numbers of attention heads in the model that an adapter changes. The adapter itself does not
+// state them.
 struct GgufHeads {
   std::uint64_t queries = 0;
   std::uint64_t keys = 0;
-  std::string architecture = {};  // of a model in a GGUF file; else empty
+  std::string architecture = {};  // of the model if it is a GGUF file; otherwise empty
 };
 
 struct GgufAdapter {
   FileContents contents;
   float alpha = 0;
-  bool has_conv1d = false;  // its products belong to transposed weights (GPT-2)
+  bool has_conv1d = false;  // its products are for transposed weights (GPT-2)
 };
 
-// Returns whether the path is a GGUF file of an adapter.
+// Returns whether the path is a GGUF file that holds an adapter.
 [[nodiscard]] bool is_gguf_adapter(const std::filesystem::path& path);
 
-// The numbers of heads that a GGUF model states; nullopt if it states none.
+// Returns the numbers of attention heads that a GGUF model states; nullopt if it states none.
 [[nodiscard]] std::optional<GgufHeads> heads_of_gguf(const std::filesystem::path& model);
 
-// Lists the matrices as peft names them, with the rows of queries and keys in transformers' order.
-// kUnsupported for what is not a plain LoRA, or if `heads` is needed and not known; kMismatch if
-// the model has another architecture.
+// Lists the matrices under peft's names, with the rows of queries and keys in transformers' order.
+// kUnsupported if the adapter is not a plain LoRA, or needs `heads` and they are not known;
+// kMismatch if the model has another architecture.
 [[nodiscard]] Result<GgufAdapter> read_gguf_adapter(std::shared_ptr<const SourceFile> file,
                                                     const std::optional<GgufHeads>& heads);
 

@@ -1,5 +1,5 @@
-// GGUF files as checkpoints: the model of one file, or of several that belong together, as tensors
-// under the names and in the layout of transformers.
+// Reads GGUF models, in one file or in several parts, as checkpoints. The tensors get the names and
+// the layout that they have in transformers.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,11 @@
 
 namespace onnx_external {
 
-// Formats "gguf" and "sharded gguf". `file` is the first part of a model in several files; the
-// others lie beside it. Blocks are listed as float32 tensors. With OpenOptions::stored_parts, and
-// with Selection::kEverything for a model that cannot be named, the tensors are those of the files.
-// kUnsupported, kCorrupt, kMismatch, kNotFound, kIo.
+// Formats "gguf" and "sharded gguf". If the model has several files, `file` is the first part, and
+// the others are next to it. Quantized blocks are listed as float32 tensors. With
+// OpenOptions::stored_parts, the tensors are listed as the files store them; so are those of a
+// model that cannot be mapped to transformers' names, with Selection::kEverything. kUnsupported,
+// kCorrupt, kMismatch, kNotFound, kIo.
 [[nodiscard]] Result<FileContents> read_gguf(std::shared_ptr<const SourceFile> file,
                                              const OpenOptions& options);
 

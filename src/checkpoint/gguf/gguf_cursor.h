@@ -1,4 +1,4 @@
-// Reads the header of a GGUF file from its start to its end, through a buffer of fixed size.
+// Reads the header of a GGUF file from start to end through a buffer of fixed size.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace onnx_external {
 
 class GgufCursor {
  public:
-  // Stops at the byte `limit`; `file` must outlive this.
+  // Stops at byte `limit`; `file` must outlive this object.
   GgufCursor(const SourceFile& file, std::uint64_t limit)
       : file_(file), end_(std::min(file.size(), limit)) {}
 
@@ -30,7 +30,7 @@ class GgufCursor {
   [[nodiscard]] std::uint64_t at() const { return at_; }
   [[nodiscard]] std::uint64_t left() const { return end_ - at_; }
 
-  // A number of 1, 2, 4 or 8 bytes in the file's byte order. kCorrupt behind the end.
+  // Reads a number of 1, 2, 4 or 8 bytes in the file's byte order. kCorrupt past the end.
   template <std::unsigned_integral Number>
   [[nodiscard]] Result<Number> number() {
     Number value{};
@@ -43,12 +43,12 @@ class GgufCursor {
     return value;
   }
 
-  // A length of 8 bytes, then as many bytes. kCorrupt behind the end; kUnsupported if there are
-  // more than `most`.
+  // Reads a string: its length in 8 bytes, then its bytes. kCorrupt past the end; kUnsupported if
+  // it has more than `most` bytes.
   [[nodiscard]] Result<std::string> text(std::uint64_t most);
 
   [[nodiscard]] Status skip(std::uint64_t bytes);
-  // Fails unless `count` things of at least `each` bytes may follow.
+  // kCorrupt unless `count` items of at least `each` bytes fit into the rest.
   [[nodiscard]] Status expect(std::uint64_t count, std::uint64_t each) const;
 
  private:

@@ -1,5 +1,5 @@
-// Reads the header of one GGUF file: metadata, and the table of its tensors with their checked
-// places. Source: ggml's gguf.cpp and docs/gguf.md; docs/formats.md has the rules.
+// Reads the header of one GGUF file: its metadata, and the table of its tensors, whose offsets and
+// sizes are checked. Source: ggml's gguf.cpp and docs/gguf.md; docs/formats.md has the rules.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@
 
 namespace onnx_external {
 
-// kShort keeps only short arrays of numbers, so that memory does not depend on the vocabulary.
+// kShort keeps only short arrays of numbers, so that memory use does not depend on the size of the
+// vocabulary.
 enum class GgufArrays : std::uint8_t { kShort, kAll };
 
 struct GgufTensor {
   std::string name;
   Shape shape;               // outermost dimension first, unlike in the file
-  std::uint32_t type = 0;    // of ggml; one of block_types.h or a plain type
+  std::uint32_t type = 0;    // ggml's id: one of block_types.h or a plain type
   std::uint64_t offset = 0;  // of its bytes in the file
   std::uint64_t bytes = 0;
 };
@@ -32,11 +33,12 @@ struct GgufFile {
   ByteOrder order = ByteOrder::kLittle;
   GgufMetadata metadata;
   std::vector<GgufTensor> tensors;  // names are unique
-  std::uint64_t tokens = 0;         // of the vocabulary
+  std::uint64_t tokens = 0;         // size of the vocabulary
 };
 
-// Every count, length and offset is checked: the bytes of each tensor lie in the file, and those of
-// different tensors do not overlap. kCorrupt, kUnsupported and kIo; the message names the file.
+// Checks every count, length and offset: the bytes of each tensor must be inside the file, and
+// those of different tensors must not overlap. kCorrupt, kUnsupported and kIo; the message names
+// the file.
 [[nodiscard]] Result<GgufFile> read_gguf_file(std::shared_ptr<const SourceFile> file,
                                               GgufArrays arrays);
 

@@ -1,4 +1,5 @@
-// The metadata of a GGUF file, llama.cpp's format of models: keys with numbers, texts and arrays.
+// Represents the metadata of a GGUF file (llama.cpp's model format): keys whose values are numbers,
+// strings or arrays.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace onnx_external {
 
-// The types of values, as files number them.
+// The types of values, with their ids in files.
 enum class GgufType : std::uint32_t {
   kUInt8 = 0,
   kInt8 = 1,
@@ -29,23 +30,23 @@ enum class GgufType : std::uint32_t {
   kFloat64 = 12,
 };
 
-// Limits on what is read of a file, far above those of real models (a vocabulary of 300,000 tokens
-// takes 10 MiB).
+// Limits on what is read from a file, far above those of real models (a vocabulary of 300,000
+// tokens takes 10 MiB).
 inline constexpr std::uint64_t kMaxGgufHeader = std::uint64_t{256} << 20;  // metadata and tensors
 inline constexpr std::uint64_t kMaxGgufKeys = 65'536;
 inline constexpr std::uint64_t kMaxGgufKeyBytes = 65'535;  // the format's own limit
 inline constexpr std::uint64_t kMaxGgufTensors = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kMaxGgufNameBytes = 1024;
-inline constexpr std::uint64_t kMaxGgufItems = std::uint64_t{4} << 20;  // of arrays, kept in memory
-inline constexpr std::uint64_t kMaxGgufParts = 99'999;                  // five digits
+inline constexpr std::uint64_t kMaxGgufItems = std::uint64_t{4} << 20;  // items of kept arrays
+inline constexpr std::uint64_t kMaxGgufParts = 99'999;  // the names of parts have five digits
 
-// A number, a text, or an array of either.
+// A number, a string, or an array of numbers or strings.
 struct GgufValue {
-  GgufType type = GgufType::kUInt32;  // of the items, for an array
+  GgufType type = GgufType::kUInt32;  // for an array, the type of the items
   bool is_array = false;
-  std::uint64_t count = 1;  // of the items
-  // One of these has the items; both are empty for an array that is not kept.
-  std::vector<std::uint64_t> numbers;  // integers in two's complement; the bits of a double
+  std::uint64_t count = 1;  // number of items
+  // One of these vectors has the items; both are empty for an array that is not kept.
+  std::vector<std::uint64_t> numbers;  // two's complement integers, or bits of doubles
   std::vector<std::string> texts;      // any bytes
 
   [[nodiscard]] bool is_float() const {
@@ -57,15 +58,16 @@ struct GgufValue {
   }
   [[nodiscard]] bool is_kept() const { return numbers.size() + texts.size() == count; }
 
-  // Item `i`. Requires: it is kept, and the value has the type.
-  [[nodiscard]] double real(std::size_t i = 0) const;  // of a float
+  // Returns item `i`. Requires: the items are kept, and the value has the type.
+  [[nodiscard]] double real(std::size_t i = 0) const;  // for floats
   [[nodiscard]] std::int64_t integer(std::size_t i = 0) const {
     return static_cast<std::int64_t>(numbers[i]);
   }
 
-  // A single number that is not negative and neither a float nor a bool; nullopt for other values.
+  // Returns a single number that is not negative and neither a float nor a bool; nullopt for other
+  // values.
   [[nodiscard]] std::optional<std::uint64_t> uint() const;
-  // A single text; null for other values.
+  // Returns a single string; null for other values.
   [[nodiscard]] const std::string* text() const;
 };
 
@@ -79,19 +81,19 @@ struct GgufMetadata {
 
   // Null if there is no such key.
   [[nodiscard]] const GgufValue* find(std::string_view key) const;
-  // The text of a key; empty if it is not there or not a text.
+  // Returns the string of a key; empty if the key does not exist or its value is not a string.
   [[nodiscard]] std::string text(std::string_view key) const;
 };
 
-// "uint32", "string", "float32[48]", "string[128256]".
+// Formats the type of a value: "uint32", "string", "float32[48]", "string[128256]".
 [[nodiscard]] std::string gguf_type_text(const GgufValue& value);
 
-// Describes a file that is not a language model, such as an adapter, and says what to do. Empty for
-// a model. `tensors`: the number of tensors in the file.
+// Describes a file that is not a language model, such as an adapter, and says what to do. Returns
+// "" for a language model. `tensors`: the number of tensors in the file.
 [[nodiscard]] std::string gguf_other_kind(const GgufMetadata& metadata, std::size_t tensors);
 
-// Reads all metadata of a file, arrays included. For a model in several files it is the first one
-// that has the keys of the model. kNotFound, kIo, kCorrupt, kUnsupported.
+// Reads all metadata of a file, including arrays. If a model has several files, the first one has
+// the model's metadata. kNotFound, kIo, kCorrupt, kUnsupported.
 [[nodiscard]] Result<GgufMetadata> read_gguf_metadata(const std::filesystem::path& path);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Maps the tensors of a GGUF model to the weights of transformers' checkpoint, including the order
-// of their rows. A pure function of names, shapes and metadata; it reads no bytes of tensors.
+// Maps the tensors in a GGUF model to the weights of transformers' checkpoint, including the order
+// of their rows. Pure: uses only names, shapes and metadata, and reads no tensor data.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace onnx_external {
 
-// All weights of a model, in the order of the architecture's table, layer after layer. kUnsupported
-// for an architecture that is not supported, and for files without weights, by name; kCorrupt for
-// metadata that are missing or do not fit, kMismatch for tensors that are missing or surplus or
-// have other shapes than the metadata say.
+// Returns all weights of a model, in the order of the architecture's table, layer by layer.
+// kUnsupported for an unsupported architecture, which the message names, and for files without
+// weights; kCorrupt for metadata that are missing or do not fit; kMismatch for tensors that are
+// missing, unexpected, or of other shapes than the metadata state.
 [[nodiscard]] Result<std::vector<GgufWeight>> name_gguf_weights(const GgufMetadata& metadata,
                                                                 std::span<const GgufTensor> tensors,
                                                                 std::uint64_t tokens);

@@ -1,4 +1,4 @@
-// Finds the files of a GGUF model, which may be several.
+// Finds the files of a GGUF model, which may be split into several parts.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@
 
 namespace onnx_external {
 
-// The files of a model, and their tensors.
+// The files of a model, and the tensors of all of them.
 struct GgufModel {
   std::vector<GgufFile> parts;
   std::vector<GgufTensor> tensors;
-  std::vector<std::size_t> part_of;  // by tensor
+  std::vector<std::size_t> part_of;  // for each tensor, the index of its part
 
   [[nodiscard]] const GgufFile& part_with(std::size_t tensor) const {
     return parts[part_of[tensor]];
@@ -25,12 +25,13 @@ struct GgufModel {
   [[nodiscard]] const GgufMetadata& metadata() const { return parts.front().metadata; }
 };
 
-// Reads the headers of a file and, if it is the first of several, of the others beside it, without
-// long arrays. kCorrupt if they do not belong together; errors of opening and of read_gguf_file().
+// Reads the header of a file and, if it is the first of several parts, also the headers of the
+// other parts next to it. Long arrays are not kept. kCorrupt if the parts do not belong together;
+// errors of opening and of read_gguf_file().
 [[nodiscard]] Result<GgufModel> read_gguf_parts(std::shared_ptr<const SourceFile> file);
 
-// The name of the first part if `name` is one of several, "NAME-00002-of-00003.gguf"; otherwise
-// empty.
+// Returns the name of the first part if `name` is that of a part ("NAME-00002-of-00003.gguf");
+// otherwise "".
 [[nodiscard]] std::string first_gguf_part(std::string_view name);
 
 }  // namespace onnx_external

@@ -1,4 +1,5 @@
-// A table of the tensors of each architecture in GGUF files, with their names in transformers.
+// A table of the tensors that each GGUF architecture has, with their names in transformers and the
+// conversion between the two.
 #pragma once
 
 #include <cstdint>
@@ -8,41 +9,41 @@
 
 namespace onnx_external {
 
-// The conversion of a stored tensor to that of transformers.
+// The conversion of a stored tensor to transformers' layout.
 enum class GgufForm : std::uint8_t {
   kSame,
   kQuery,          // rows in another order (GgufArchitecture::permutes)
   kKey,            // likewise
-  kQueryKeyValue,  // rows of three tensors, one after another
-  kNorm,           // one more than in transformers (GgufArchitecture::adds_one)
-  kTransposed,     // a Conv1D's
-  kRow,            // [n], and [1, n] in transformers
-  kExperts,        // of all experts, one after another, and one tensor each in transformers
-  kTurned,         // of all experts, each one transposed
-  kUp,             // in front of kGate in the table
-  kGate,           // of all experts, each one transposed; its rows and those of kUp alternate
-  kBare,           // its name in transformers has no ".weight"
+  kQueryKeyValue,  // the rows of three tensors, one after another
+  kNorm,           // each value is larger by 1 than in transformers (GgufArchitecture::adds_one)
+  kTransposed,     // transposed: the weight of a Conv1D
+  kRow,            // [n] in the file, [1, n] in transformers
+  kExperts,        // all experts in one tensor; in transformers, each expert has its own
+  kTurned,         // all experts in one tensor, each transposed
+  kUp,             // like kGate; before it in the table
+  kGate,  // all experts, each transposed; in transformers, its rows and those of kUp alternate
+  kBare,  // the name in transformers has no ".weight"
 };
 
-// Decides which layers have a tensor.
+// Says which layers have a tensor.
 enum class GgufNeed : std::uint8_t {
   kAlways,
   kMay,
-  kDense,  // those of models without experts
-  kMoe,    // those of models with experts
-  kSplit,  // those without kFused
+  kDense,  // layers of models without experts
+  kMoe,    // layers of models with experts
+  kSplit,  // layers without a kFused tensor
   kFused,
 };
 
 enum class GgufBias : std::uint8_t { kNever, kMay, kAlways };
 
-// The letters of `dims`, outermost dimension first:
+// The meaning of the letters in `dims`, outermost dimension first:
 //   W width   V vocabulary   F inner size of the MLP, G twice that   C longest context
 //   N heads   H size of a head   Q all of the queries, K of the keys, U of the values, O of the
 //   outputs, P of Q, K and U   X experts   M inner size of an expert   S of the shared expert
 struct GgufRole {
-  std::string_view gguf;  // behind "blk.3." for tensors of layers, in front of ".weight"
-  std::string_view name;  // behind the layer's prefix; '#' is replaced by the number of the expert
+  std::string_view gguf;  // between "blk.3." (for tensors of layers) and ".weight"
+  std::string_view name;  // after the layer's prefix; '#' is replaced by the expert's index
   std::string_view dims;
   GgufForm form = GgufForm::kSame;
   GgufNeed need = GgufNeed::kAlways;
@@ -51,16 +52,16 @@ struct GgufRole {
 
 struct GgufArchitecture {
   std::string_view name;    // general.architecture
-  std::string_view layers;  // the prefix of layers in transformers, in front of their number
+  std::string_view layers;  // transformers' prefix of layers, before their index
   std::span<const GgufRole> top;
   std::span<const GgufRole> layer;
-  bool permutes = false;  // the rows of queries and keys
-  bool adds_one = false;  // to the weights of norms
+  bool permutes = false;  // rows of queries and keys are in another order
+  bool adds_one = false;  // 1 has been added to the weights of norms
 };
 
-// Null for an architecture that is not supported.
+// Returns null if the architecture is not supported.
 [[nodiscard]] const GgufArchitecture* find_gguf_architecture(std::string_view name);
-// "arcee, gemma, ...".
+// Lists the supported architectures: "arcee, gemma, ...".
 [[nodiscard]] std::string gguf_architecture_names();
 
 }  // namespace onnx_external

@@ -1,5 +1,6 @@
-// Reads weights of plain types that are not a view of their tensors: rows in another order, or
-// norms that are stored plus one. (Those of blocks are read by block_matrix.h.)
+// Reads GGUF weights of plain types that are not simply views of stored tensors, because their rows
+// are in another order or because 1 was added to the weights of a norm. (block_matrix.h reads
+// weights in quantized blocks.)
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@
 
 namespace onnx_external {
 
-// A stored tensor, all of which lies in the file.
+// The position of a stored tensor, all of which is inside the file.
 struct GgufPlace {
   std::shared_ptr<const SourceFile> file;
   std::uint64_t offset = 0;
@@ -24,17 +25,17 @@ struct GgufPlace {
 // Rows of stored tensors in the order that GgufWeight describes.
 struct GgufRows {
   DType dtype = DType::kFloat32;
-  std::vector<GgufPlace> from;  // at least one; the rows of several alternate
+  std::vector<GgufPlace> from;  // at least one; if several, their rows alternate
   std::uint64_t columns = 0;
-  std::uint64_t first_row = 0;  // of each place
-  std::uint64_t rows = 0;       // of each place
+  std::uint64_t first_row = 0;  // in each tensor
+  std::uint64_t rows = 0;       // of each tensor
   std::uint64_t heads = 0;
   bool minus_one = false;
 
   [[nodiscard]] std::uint64_t row_bytes() const { return columns * byte_size(dtype); }
-  // Returns whether the rows are one range of a file, in their order.
+  // Returns whether the rows are one range of a file in the right order.
   [[nodiscard]] bool is_plain() const { return !minus_one && from.size() == 1 && heads == 0; }
-  // The element type of the weight.
+  // The element type of the resulting weight.
   [[nodiscard]] DType made_type() const { return minus_one ? DType::kFloat32 : dtype; }
 
   [[nodiscard]] std::size_t place_of(std::uint64_t row) const {
@@ -43,7 +44,8 @@ struct GgufRows {
   [[nodiscard]] std::uint64_t stored_row(std::uint64_t row) const;
 };
 
-// The bytes of the weight, row-major and little-endian. A read takes about 2 MiB of memory.
+// Returns a source of the weight's bytes, row-major and little-endian. A read takes about 2 MiB of
+// memory.
 [[nodiscard]] ReadSource gguf_numbers(GgufRows rows);
 
 }  // namespace onnx_external

@@ -1,4 +1,5 @@
-// The sizes of a GGUF model, by the letters of GgufRole::dims.
+// Looks up the dimensions of a GGUF model (width, heads, experts ...) by the letters that stand for
+// them in GgufRole::dims (gguf_roles.h).
 #pragma once
 
 #include <array>
@@ -12,23 +13,25 @@
 
 namespace onnx_external {
 
-// Limits far above those of real models, which bound the memory for lists of weights.
+// Limits far above those of real models; they bound the memory that lists of weights take.
 inline constexpr std::uint64_t kMaxGgufLayers = 4096;
-inline constexpr std::uint64_t kMaxGgufExperts = 65'536;  // of all layers
+inline constexpr std::uint64_t kMaxGgufExperts = 65'536;  // in all layers together
 
 class GgufSizes {
  public:
-  // Checks the metadata that every model needs. kCorrupt.
+  // Checks the metadata that every model must have. kCorrupt.
   [[nodiscard]] static Result<GgufSizes> of(const GgufMetadata& metadata,
                                             std::string_view architecture, std::uint64_t tensors);
 
   [[nodiscard]] std::uint64_t layers() const { return layers_; }
   [[nodiscard]] std::uint64_t experts() const { return experts_; }
 
-  // Reads the numbers of heads of a layer, and forgets those of the last one. kCorrupt.
+  // Reads the numbers of attention heads in a layer; they replace those of the layer entered
+  // before. kCorrupt.
   [[nodiscard]] Status enter(std::uint64_t layer);
 
-  // Nullopt for a size that no metadata state and no tensor has shown.
+  // Returns the size that a letter denotes; nullopt if neither the metadata nor a tensor has stated
+  // it yet.
   [[nodiscard]] std::optional<std::uint64_t> of(char letter) const;
   void learn(char letter, std::uint64_t size) { learned_[index(letter)] = size; }
 
@@ -37,7 +40,8 @@ class GgufSizes {
       : metadata_(metadata), prefix_(std::string(architecture) + ".") {}
 
   static std::size_t index(char letter) { return static_cast<std::size_t>(letter - 'A'); }
-  // A number of a key, or of an array with one for each layer; nullopt if there is no such key.
+  // Returns the number under a key, or, if the value is an array, its element for the layer;
+  // nullopt if there is no such key.
   [[nodiscard]] Result<std::optional<std::uint64_t>> number(std::string_view key,
                                                             std::uint64_t layer = 0) const;
   [[nodiscard]] Result<std::uint64_t> needed(std::string_view key, std::uint64_t layer = 0) const;

@@ -1,4 +1,4 @@
-// Lists the tensors of a GGUF model: their forms, and how their bytes are read.
+// Lists the tensors of a GGUF model: their shapes and types, and how their bytes are read.
 #pragma once
 
 #include <span>
@@ -10,12 +10,12 @@
 
 namespace onnx_external {
 
-// Lists the tensors of the files, under their own names and in their own layout. Blocks are
-// float32.
+// Lists the tensors as the files store them, with their names and layout in the file. Quantized
+// blocks are listed as float32.
 [[nodiscard]] Result<FileContents> list_stored_gguf(const GgufModel& model);
 
-// Lists the weights under the names and in the layout of transformers. kUnsupported for stored
-// types that do not fit.
+// Lists the weights with the names and the layout that they have in transformers. kUnsupported for
+// stored types that do not fit.
 [[nodiscard]] Result<FileContents> list_gguf_weights(const GgufModel& model,
                                                      std::span<const GgufWeight> weights);
 

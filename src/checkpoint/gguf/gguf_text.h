@@ -1,4 +1,4 @@
-// Formats the metadata of a GGUF file as text, for listings.
+// Formats the metadata of a GGUF file as text for listings.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace onnx_external {
 
-// (key, value) in the order of the file: plain numbers, texts in quotes, long ones cut, and arrays
-// as their type and their first items.
+// Returns (key, value) in the order of the file: numbers as they are, strings in quotes and cut if
+// they are long, and arrays as their type and first items.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> gguf_texts(
     const GgufMetadata& metadata);
 

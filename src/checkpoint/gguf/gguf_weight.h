@@ -1,4 +1,4 @@
-// A weight of transformers as rows of stored tensors of a GGUF model.
+// Describes a weight of transformers as rows of stored tensors in a GGUF model.
 #pragma once
 
 #include <cstddef>
@@ -11,30 +11,32 @@
 
 namespace onnx_external {
 
-// Rows of stored tensors that are a weight, or a bias. A row of a stored tensor is its last
-// dimension; for numbers whose order changes one by one, such as those of a bias, it is one number.
+// The rows of stored tensors that make up a weight or a bias. A row is the last dimension of a
+// stored tensor. If the order of single values changes, as in a bias, each value is a row.
 struct GgufWeight {
   std::string name;
-  std::vector<std::size_t> from;  // stored tensors, of equal shapes; the rows of two alternate
-  // For each of these: a tensor of float32 with a factor for all rows, or one for each of several
-  // equal parts.
+  // Indices of stored tensors of equal shapes; the rows of two tensors alternate.
+  std::vector<std::size_t> from;
+  // For each stored tensor: the index of a float32 tensor with a factor for all rows, or with one
+  // factor for each of several equal parts.
   std::vector<std::optional<std::size_t>> factors;
-  std::uint64_t columns = 0;    // of a row
-  std::uint64_t first_row = 0;  // of each stored tensor
+  std::uint64_t columns = 0;    // values in a row
+  std::uint64_t first_row = 0;  // in each stored tensor
   std::uint64_t rows = 0;       // of each stored tensor
-  // With heads: row (head, i, half) of the stored tensor is row (head, half, i) of the weight.
+  // If there are heads: row (head, i, half) of the stored tensor is row (head, half, i) of the
+  // weight.
   std::uint64_t heads = 0;
-  bool minus_one = false;   // from each value
+  bool minus_one = false;   // 1 is subtracted from each value
   bool transposed = false;  // the last two dimensions of `shape` are exchanged
   Shape shape;              // of the weight
 
   // Exchanges the last two dimensions.
   void turn();
-  // Makes each number a row.
+  // Makes each value a row.
   void split_rows();
 };
 
-// All rows of stored tensor `number`, unchanged.
+// Returns all rows of the stored tensor with index `number`, unchanged.
 [[nodiscard]] GgufWeight whole_gguf_tensor(std::string name, const Shape& shape,
                                            std::size_t number);
 

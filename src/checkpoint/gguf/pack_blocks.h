@@ -1,4 +1,4 @@
-// Packs rows of GGUF blocks as ONNX Runtime's MatMulNBits takes them.
+// Converts rows of quantized GGUF blocks to the layout of the inputs of ONNX Runtime's MatMulNBits.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,15 @@
 
 namespace onnx_external {
 
-// The destinations of the parts of a row.
+// The destinations of the parts of a row in pack_row().
 struct PackedBlocks {
-  std::uint8_t* codes = nullptr;  // BlockType::bits each, the first in the low bits
-  float* scales = nullptr;        // for each group
-  float* terms = nullptr;         // for each group; null for types without minima
+  std::uint8_t* codes = nullptr;  // BlockType::bits each, the first code in the low bits
+  float* scales = nullptr;        // one per group
+  float* terms = nullptr;         // one per group; null for types without minima
 };
 
-// Packs `count` blocks. Codes are moved so that the type's middle becomes 2^(bits-1), which the
-// node takes for 0; terms are minimum + middle * scale. Requires: the type is quantized.
+// Packs `count` blocks. Codes are shifted so that the type's middle becomes 2^(bits-1), which
+// MatMulNBits interprets as 0; terms are minimum + middle * scale. Requires: the type is quantized.
 void pack_row(const BlockType& type, const std::uint8_t* blocks, std::size_t count,
               const PackedBlocks& out);
 

@@ -1,4 +1,5 @@
-// Which rows of the stored tensors of a role (gguf_roles.h) are which weights of transformers.
+// Splits and joins the rows of the tensors that a GGUF architecture stores (gguf_roles.h) into the
+// weights that transformers has.
 #pragma once
 
 #include <cstddef>
@@ -16,25 +17,25 @@
 
 namespace onnx_external {
 
-// The stored tensors of one role in one layer, by their numbers.
+// The stored tensors of one role in one layer, by index.
 struct GgufFound {
   std::optional<std::size_t> weight;
   std::optional<std::size_t> bias;
   std::optional<std::size_t> factor;
-  // (number of the expert, tensor), if each has its own, as in old files.
+  // (index of the expert, tensor), if each expert has its own tensor, as in old files.
   std::vector<std::pair<std::size_t, std::size_t>> experts;
 };
 
-// Collects the weights of a model. Refers to all that it is given.
+// Collects the weights of a model. All arguments must outlive it.
 class RoleWeights {
  public:
   RoleWeights(const GgufArchitecture& architecture, std::span<const GgufTensor> tensors,
               const GgufSizes& sizes)
       : of_(architecture), tensors_(tensors), sizes_(sizes) {}
 
-  // Adds the weights of a role. `name` is that of transformers, without ".weight"; `up` are the
+  // Adds the weights of a role. `name` is transformers' name without ".weight"; `up` are the
   // tensors of kUp in the same layer. kCorrupt if heads have no halves. Requires: the role's needs
-  // are met, all shapes are its own, and experts are sorted and complete.
+  // are met, all shapes are the role's, and experts are sorted and complete.
   [[nodiscard]] Status add(const GgufRole& role, const GgufFound& found, const GgufFound* up,
                            const std::string& name);
 

@@ -1,5 +1,5 @@
-// Unpacks the blocks of quantized GGUF types to integers and scales (block_types.h). A block is
-// little-endian and needs no alignment; each function is named for its type.
+// Unpacks the blocks of quantized GGUF types into integers and scales (block_types.h). A block is
+// little-endian and needs no alignment. Each function has the name of the type that it unpacks.
 #pragma once
 
 #include <bit>
@@ -12,7 +12,7 @@
 
 namespace onnx_external {
 
-// A number in a block.
+// Reads a number in a block.
 template <typename Number>
 [[nodiscard]] Number block_number(const std::uint8_t* at) {
   Number number;
@@ -24,7 +24,7 @@ template <typename Number>
   return std::bit_cast<float>(float_bits_of_half(block_number<std::uint16_t>(at)));
 }
 
-// Unpacks `count` consecutive blocks, one after another. The spans are as long as all of them need.
+// Unpacks `count` consecutive blocks. The spans have room for all of them.
 inline void unpack_blocks(const BlockType& type, const std::uint8_t* blocks, std::size_t count,
                           const BlockCodes& out) {
   const std::size_t groups = type.groups();
@@ -35,14 +35,14 @@ inline void unpack_blocks(const BlockType& type, const std::uint8_t* blocks, std
   }
 }
 
-// The blocks that make up kMostBlockValues. Unpacking this many before their codes are read is
-// several times as fast as one small block at a time, whose bytes would be read while the processor
-// still stores them.
+// The number of blocks that make up kMostBlockValues. Unpacking this many before their codes are
+// read is several times as fast as unpacking one small block at a time: its bytes would be read
+// while the processor is still storing them.
 [[nodiscard]] inline std::size_t blocks_at_once(const BlockType& type) {
   return kMostBlockValues / type.values;
 }
 
-// Writes each bit as a byte, the lowest first. Requires: `count` is a multiple of 8.
+// Expands each bit to a byte, starting with the lowest bit. Requires: `count` is a multiple of 8.
 inline void spread_bits(const std::uint8_t* bits, std::size_t count, std::uint8_t* out) {
   constexpr std::uint64_t kOnes = 0x0101010101010101;
   constexpr std::uint64_t kOneOfEach = 0x8040201008040201;  // bit i of byte i
@@ -53,21 +53,22 @@ inline void spread_bits(const std::uint8_t* bits, std::size_t count, std::uint8_
   }
 }
 
-// Codes of 4 and 5 bits, and of 8.
+// Codes of 4, 5 and 8 bits.
 void unpack_q4_0(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q4_1(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q5_0(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q5_1(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q8_0(const std::uint8_t* block, const BlockCodes& out);
 
-// Blocks of blocks, whose scales have scales.
+// Blocks of blocks, in which the scales of the inner blocks are themselves scaled.
 void unpack_q2_k(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q3_k(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q4_k(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q5_k(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q6_k(const std::uint8_t* block, const BlockCodes& out);
 
-// Codes that are indices of a table of values: those of IQ4 and of e2m1, whose values are doubled.
+// Codes that are indices into a table of values: those of IQ4, and those of e2m1 with the values
+// doubled.
 void unpack_iq4_nl(const std::uint8_t* block, const BlockCodes& out);
 void unpack_iq4_xs(const std::uint8_t* block, const BlockCodes& out);
 void unpack_mxfp4(const std::uint8_t* block, const BlockCodes& out);

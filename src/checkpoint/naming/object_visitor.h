@@ -1,4 +1,5 @@
-// Implements PickledValue, the handle that a class's flattening function receives.
+// Implements PickledValue, the handle through which a class's flattening function reads a value in
+// a pickle.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +11,13 @@
 
 namespace onnx_external {
 
-// Charges the budget for what one function reads, and remembers the first error; from then on the
-// function sees empty parts.
+// Charges the budget for everything that one function reads, and records the first error. After an
+// error, the function sees only empty parts.
 class PickledValue::Visitor {
  public:
   Visitor(const Pickle& pickle, WalkBudget& budget) : pickle_(pickle), budget_(budget) {}
 
-  // False if nothing more may be read.
+  // Returns false if nothing more may be read.
   [[nodiscard]] bool pay(std::uint64_t count);
   void refuse(Error error) { status_ = status_ ? Status(fail(std::move(error))) : status_; }
 

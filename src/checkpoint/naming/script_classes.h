@@ -1,5 +1,5 @@
-// Reads from the code in a TorchScript archive which attributes of its classes are parameters and
-// which are buffers. Nothing else in the code is used.
+// Reads, from the code in a TorchScript archive, which attributes of its classes are parameters and
+// which are buffers. Ignores everything else in the code.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace onnx_external {
 
-// Limits on all code that is read; the lists of names in it take up to ten times as much memory.
+// Limits on the total code that is read; the lists of names in it take up to ten times as much
+// memory.
 inline constexpr std::uint64_t kMaxScriptCodeBytes = std::uint64_t{256} << 20;
 inline constexpr std::uint64_t kMaxInflatedScriptCodeBytes = std::uint64_t{32} << 20;
 
@@ -21,7 +22,7 @@ struct ScriptClass {
   bool is_module = false;
   std::vector<std::string> parameters;
   std::vector<std::string> buffers;
-  bool lists_buffers = false;  // code of torch before 1.6 lists only parameters
+  bool lists_buffers = false;  // false: code of torch before 1.6, which lists only parameters
 };
 
 // Reads `code/__torch__/a/b.py` when a class of `__torch__.a.b` is first requested. One thread at a
@@ -33,12 +34,13 @@ class ScriptClasses {
 
   [[nodiscard]] std::string archive() const { return zip_.name(); }
 
-  // nullptr if the archive has no code for that class. kCorrupt: a damaged record; kUnsupported:
-  // more than kMaxScriptCodeBytes of code, or kMaxInflatedScriptCodeBytes of compressed code.
+  // Returns nullptr if the archive has no code for that class. kCorrupt: a damaged record;
+  // kUnsupported: more than kMaxScriptCodeBytes of code, or kMaxInflatedScriptCodeBytes of
+  // compressed code.
   [[nodiscard]] Result<const ScriptClass*> find(std::string_view module, std::string_view name);
 
  private:
-  using Classes = std::map<std::string, ScriptClass, std::less<>>;  // by their name in the file
+  using Classes = std::map<std::string, ScriptClass, std::less<>>;  // by name in the file
   const ZipArchive& zip_;
   std::map<std::string, Classes, std::less<>> files_;
   std::uint64_t bytes_left_ = kMaxScriptCodeBytes;

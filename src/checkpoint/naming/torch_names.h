@@ -22,28 +22,27 @@ struct NamedTensors {
   std::vector<RefusedTensor> refused;
 };
 
-// All of these build names by one rule (object_tree.h): keys, attribute names, and indices of lists
-// and tuples, joined by dots. `classes` may be null. The work and the names are bounded by the size
-// of the pickle, and cycles are cut; kUnsupported if the limits are exceeded.
+// All functions below build names by one rule (object_tree.h): keys, attribute names, and indices
+// of lists and tuples, joined by dots. `classes` may be null. The size of the pickle bounds the
+// work and the names, and cycles are cut off; kUnsupported if the limits are exceeded.
 
-// Everything reachable from the root, including the parts of opaque objects. A bare tensor at the
-// root has the path "". Shared parts are listed under each path.
+// Names every tensor that can be reached from the root, including the parts of opaque objects. A
+// single tensor at the root has the path "". Shared parts are listed under each path.
 [[nodiscard]] Result<NamedTensors> name_everything(const Pickle& pickle,
                                                    const ClassFlattening* classes = nullptr);
 
-// The tensors of one dict (choose_state_dict.h). With an empty `key`: its values and the
-// contents of its lists, tuples and flattening objects, but not of dicts that are its values.
-// With a key ("." is the root): everything in it except opaque objects. kNotFound (no dict, no
-// such key), kAmbiguous (lists the candidates), kCorrupt (duplicate names).
+// Names the tensors of one dict (choose_state_dict.h). If `key` is empty: the dict's values and the
+// contents of its lists, tuples and flattened objects, but not of dicts that are its values. With a
+// key ("." is the root): everything in the dict except opaque objects. kNotFound (no dict, no such
+// key), kAmbiguous (lists the candidates), kCorrupt (duplicate names).
 [[nodiscard]] Result<NamedTensors> name_state_dict(const Pickle& pickle, const std::string& key,
                                                    const ClassFlattening* classes = nullptr);
 
-// Recorded inputs of a model: "S.name" for keyword arguments, "S.[i]" for positional ones, where S
-// is the number of the set and i the position; parts of an argument follow after dots. A set is
-// (args, kwargs), a dict, or a sequence of positional arguments; a list of dicts, pairs or
-// tuples is several sets; a bare tensor is one argument.
-// kNotFound (a set without tensors), kUnsupported (an argument of a class that is not in the
-// table).
+// Names the recorded inputs of a model: "S.name" for keyword arguments, "S.[i]" for positional
+// ones, where S is the index of the input set and i the position; the parts of an argument follow
+// after dots. An input set is (args, kwargs), a dict, or a sequence of positional arguments; a list
+// of dicts, pairs or tuples is several input sets; a single tensor is one argument. kNotFound (an
+// input set without tensors), kUnsupported (an argument of a class that is not in the table).
 [[nodiscard]] Result<NamedTensors> name_recorded_inputs(const Pickle& pickle,
                                                         const ClassFlattening* classes = nullptr);
 

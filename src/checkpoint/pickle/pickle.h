@@ -1,12 +1,12 @@
-// Reads a pickle of protocol 0 to 5 as a graph of inert nodes.
+// Reads a pickle of protocol 0 to 5 as a graph of inert nodes, without running any code.
 //
-// Nothing that a pickle names is imported or called: a GLOBAL is a symbol, REDUCE, NEWOBJ, INST and
-// OBJ give an opaque object that keeps the symbol and its arguments, and BUILD adds a state to it.
-// The caller (torch_objects.h) decides what the symbols mean.
+// Nothing that a pickle names is imported or called. A GLOBAL becomes a symbol; REDUCE, NEWOBJ,
+// INST and OBJ give an opaque object that keeps the symbol and its arguments; BUILD adds a state to
+// that object. The caller (torch_objects.h) decides what the symbols mean.
 //
-// Nodes are indices into an arena, so building, walking and destroying never recurse, whatever the
-// nesting, and cycles are harmless. Every length is checked against the bytes present before use.
-// Memory is at most about 60 bytes per byte of the pickle, and time is linear. Opcodes:
+// Nodes are indices into an arena, so building, walking and destroying never recurse, however deep
+// the nesting, and cycles are harmless. Every length is checked against the bytes present before it
+// is used. Memory is at most about 60 bytes per byte of the pickle, and time is linear. Opcodes:
 // Lib/pickle.py and Lib/pickletools.py of CPython.
 #pragma once
 
@@ -26,7 +26,7 @@ namespace onnx_external {
 
 inline constexpr std::uint64_t kMaxPickleBytes = std::uint64_t{256} << 20;
 inline constexpr std::size_t kMaxPickleNodes = 20'000'000;
-// Limits marks, stack, memo and children of containers together, as a multiple of the allowed
+// Limits the marks, stack, memo and children of containers together, as a multiple of the allowed
 // nodes.
 inline constexpr std::size_t kMaxReferencesPerNode = 2;
 
@@ -36,7 +36,7 @@ enum class NodeKind : std::uint8_t {
   kNone,
   kBool,
   kInteger,     // fits 64 bits
-  kBigInteger,  // does not; the value is not kept
+  kBigInteger,  // does not fit; the value is not kept
   kFloat,
   kString,
   kBytes,
@@ -51,14 +51,14 @@ enum class NodeKind : std::uint8_t {
 };
 
 // Small (16 bytes), because a checkpoint has a dozen nodes per tensor. The meaning of the fields
-// depends on the kind; use Pickle's members.
+// depends on the kind, so use Pickle's member functions instead.
 struct PickleNode {
   NodeKind kind = NodeKind::kNone;
   std::uint32_t first = 0;
   std::uint32_t second = 0;
   std::uint32_t third = 0;
 
-  // The value of a bool, integer or float (its bits), which takes two fields.
+  // Makes a bool, an integer or a float (from its bits); the value takes two fields.
   [[nodiscard]] static PickleNode of_number(NodeKind kind, std::int64_t value) {
     const auto bits = static_cast<std::uint64_t>(value);
     return {.kind = kind,
@@ -70,28 +70,29 @@ struct PickleNode {
   }
 };
 
-// One pickle of a larger source. Its long byte strings may be left out (pickle_stream.h).
+// The text of one pickle within a larger source. Long byte strings may have been left out
+// (pickle_stream.h).
 struct PickleText {
   struct Cut {
-    std::size_t at = 0;  // the position in `bytes` where they belong
+    std::size_t at = 0;  // position in `bytes` where the string belongs
     ByteRange place;
   };
   std::string bytes;
   std::uint64_t begin = 0;     // offset of the pickle in its source
-  std::vector<Cut> cuts = {};  // in order
-  // Lower for a compressed pickle, whose bytes are cheap to make.
+  std::vector<Cut> cuts = {};  // in ascending order
+  // Lower for a compressed pickle, whose bytes cost little to make.
   std::size_t max_nodes = kMaxPickleNodes;
 
-  // Converts a position in `bytes` to one in the source.
+  // Converts a position in `bytes` to a position in the source.
   [[nodiscard]] std::uint64_t place(std::size_t position) const;
 };
 
-// Movable. Immutable after parsing and editing, and then safe to read from several threads.
+// Movable. Immutable once it has been parsed and edited; from then on, several threads may read it.
 class Pickle {
  public:
   static constexpr std::size_t kAll = static_cast<std::size_t>(-1);
 
-  // Parses up to STOP; bytes after it are ignored, as by torch. kCorrupt with "byte N: opcode 'X':
+  // Parses up to STOP; bytes after it are ignored, as in torch. kCorrupt with "byte N: opcode 'X':
   // ..."; kUnsupported for opcodes that no checkpoint needs (EXT, PERSID, out-of-band buffers), for
   // more than PickleText::max_nodes nodes, and for more than kMaxReferencesPerNode times as many
   // references.
@@ -99,7 +100,7 @@ class Pickle {
   [[nodiscard]] static Result<Pickle> parse(PickleText text);
 
   [[nodiscard]] NodeId root() const { return root_; }
-  // The protocol that PROTO states; 0 without it, as in protocols 0 and 1.
+  // The protocol that the opcode PROTO states; 0 if there is none, as in protocols 0 and 1.
   [[nodiscard]] int protocol() const;
   [[nodiscard]] NodeKind kind(NodeId id) const { return nodes_[id].kind; }
   [[nodiscard]] std::size_t node_count() const { return nodes_.size(); }
@@ -109,10 +110,11 @@ class Pickle {
   [[nodiscard]] std::optional<double> real(NodeId id) const;              // floats only
   [[nodiscard]] std::optional<std::string_view> string(NodeId id) const;  // UTF-8 is not checked
 
-  // Returns the place of a byte string in the source; nullopt for other kinds.
+  // Returns the range of a byte string in the source; nullopt for other kinds.
   [[nodiscard]] std::optional<ByteRange> bytes_place(NodeId id) const;
 
-  // The content of a byte string; nullopt for other kinds and for strings that were left out.
+  // Returns the content of a byte string; nullopt for other kinds and for strings that were left
+  // out.
   [[nodiscard]] std::optional<std::string_view> bytes(NodeId id) const;
 
   // The elements of a tuple; none for anything else.
@@ -122,16 +124,16 @@ class Pickle {
     return kind(id) == NodeKind::kList || kind(id) == NodeKind::kTuple;
   }
 
-  // Copies the first `most` elements of a list or set, or of those appended to an object.
+  // Copies the first `most` elements of a list or set, or of the elements appended to an object.
   [[nodiscard]] std::vector<NodeId> elements(NodeId id, std::size_t most = kAll) const;
 
-  // Copies the first `most` (key, value) pairs of a dict, or of those set on an object, in order
-  // and with duplicate keys.
+  // Copies the first `most` (key, value) pairs of a dict, or of the items set on an object, in
+  // order and with duplicate keys.
   [[nodiscard]] std::vector<std::pair<NodeId, NodeId>> items(NodeId id,
                                                              std::size_t most = kAll) const;
 
-  // True if items were set on an object or elements appended to it.
-  // Requires: kind(id) == kObject.
+  // Return whether items were set on an object, or elements were appended to it. Requires: kind(id)
+  // == kObject.
   [[nodiscard]] bool has_items(NodeId id) const { return parts(id).items.head != 0; }
   [[nodiscard]] bool has_elements(NodeId id) const { return parts(id).elements.head != 0; }
 
@@ -140,30 +142,29 @@ class Pickle {
   [[nodiscard]] std::string_view name(NodeId id) const { return text(nodes_[id].second); }
   [[nodiscard]] std::uint32_t label(NodeId id) const { return nodes_[id].third; }
 
-  // The callable and the arguments of the call that would have made the object.
-  // Requires: kind(id) == kObject.
+  // The callable and the arguments of the call that would have created the object. Requires:
+  // kind(id) == kObject.
   [[nodiscard]] NodeId callable(NodeId id) const { return nodes_[id].first; }
   [[nodiscard]] NodeId arguments(NodeId id) const { return nodes_[id].second; }
-  // The first `most` states that BUILD added, in order.
+  // Copies the first `most` states that BUILD added, in order.
   [[nodiscard]] std::vector<NodeId> states(NodeId id, std::size_t most = kAll) const;
 
   // Requires: kind(id) == kPersistent.
   [[nodiscard]] NodeId persistent_id(NodeId id) const { return nodes_[id].first; }
 
-  // Editing, for readers that replace nodes of the file by those that today's torch would have
-  // written or that are easier to walk. It invalidates earlier views and spans.
+  // Editing, for readers that replace nodes by those that current torch would have written, or by
+  // nodes that are easier to walk. Editing invalidates earlier views and spans.
   [[nodiscard]] NodeId add_integer(std::int64_t value);
   [[nodiscard]] NodeId add_string(std::string_view text);
   [[nodiscard]] NodeId add_global(std::string_view module, std::string_view name);
   [[nodiscard]] NodeId add_tuple(const std::vector<NodeId>& elements);
   [[nodiscard]] NodeId add_dict(const std::vector<std::pair<NodeId, NodeId>>& items);
   [[nodiscard]] NodeId add_call(NodeId callable, NodeId arguments);
-  // Turns the node into the persistent id ('storage', module.name, key, 'cpu', numel).
+  // Adds the persistent id ('storage', module.name, key, 'cpu', numel).
   [[nodiscard]] NodeId add_storage(std::string_view module, std::string_view name,
                                    std::string_view key, std::int64_t numel);
   void replace(NodeId id, NodeId with) { nodes_[id] = nodes_[with]; }
-  // A number that the caller may store with a global; 0 at first.
-  // Requires: kind(id) == kGlobal.
+  // A number that the caller may store with a global; initially 0. Requires: kind(id) == kGlobal.
   void set_label(NodeId id, std::uint32_t label) { nodes_[id].third = label; }
   void shorten_tuple(NodeId id, std::uint32_t count) { nodes_[id].second = count; }
 
@@ -178,18 +179,19 @@ class Pickle {
     Chain items;
     Chain states;
   };
-  enum TextIn : std::uint32_t { kText, kDecoded, kCut };  // `third` of a string or byte string
+  // Says where the text of a string or byte string is; stored in `third`.
+  enum TextIn : std::uint32_t { kText, kDecoded, kCut };
   [[nodiscard]] std::string_view text(NodeId id) const;
   NodeId add(const PickleNode& node);
-  void link(NodeId owner, NodeKind part, NodeId block);  // adds a block of children at the end
+  void link(NodeId owner, NodeKind part, NodeId block);  // appends a block of children
   [[nodiscard]] std::vector<NodeId> collect(NodeId head, std::size_t most) const;
   [[nodiscard]] const ObjectParts& parts(NodeId id) const { return objects_[nodes_[id].third]; }
 
   PickleText text_;      // strings point into it
-  std::string decoded_;  // text of protocol 0, unescaped
+  std::string decoded_;  // unescaped text of protocol 0
   std::vector<PickleNode> nodes_;
   std::vector<NodeId> children_;
-  // Most objects have no parts; they all share the first entry.
+  // Most objects have no parts; these all share the first entry.
   std::vector<ObjectParts> objects_ = std::vector<ObjectParts>(1);
   NodeId root_ = 0;
 };

@@ -1,4 +1,5 @@
-// The stack machine behind Pickle::parse: a stack, a memo, and one step for each opcode.
+// The virtual machine that Pickle::parse() runs: a stack, a memo, and one step for each opcode.
+// Calls are recorded, not made.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +22,15 @@ class PickleMachine {
   [[nodiscard]] Result<Pickle> run();
 
  private:
-  // Nodes that every pickle has. None is the first node, so that 0 can mean "no block" in chains.
+  // Nodes that exist in every pickle. None is the first node, so that 0 can mean "no block" in
+  // chains.
   static constexpr NodeId kNoneId = 0;
   static constexpr NodeId kFalseId = 1;
   static constexpr NodeId kTrueId = 2;
   static constexpr NodeId kEmptyTupleId = 3;
 
-  // The opcodes of protocol 2, which torch writes, of protocols 3 to 5, and of text protocol 0.
-  // run() puts "FILE: byte N: opcode 'X'" in front of their error messages.
+  // Steps for the opcodes of protocol 2, which torch writes, of protocols 3 to 5, and of the text
+  // protocol 0. run() prefixes their error messages with "FILE: byte N: opcode 'X'".
   [[nodiscard]] Status step(char op);
   [[nodiscard]] Status step_modern(char op);
   [[nodiscard]] Status step_text(char op);
@@ -75,16 +77,17 @@ class PickleMachine {
   [[nodiscard]] Status pop_to_mark();
   [[nodiscard]] Status stop();
 
-  // Helpers of the above.
+  // Helper functions of the steps above.
   [[nodiscard]] Status need(
-      std::size_t count) const;                   // checks for `count` values above the last mark
-  [[nodiscard]] Result<std::size_t> take_mark();  // position of the first value above it
+      std::size_t count) const;  // checks that there are `count` values above the last mark
+  // Removes the mark, and returns the position of the first value above it.
+  [[nodiscard]] Result<std::size_t> take_mark();
   [[nodiscard]] Result<std::string_view> line();
   [[nodiscard]] Result<NodeId> add(const PickleNode& node);
   [[nodiscard]] Result<NodeId> add_text(NodeKind kind, std::string_view view);
   [[nodiscard]] Result<NodeId> add_decoded(const std::string& text);
   [[nodiscard]] Result<NodeId> add_tuple(
-      std::size_t from);  // takes the values from there on off the stack
+      std::size_t from);  // pops the values from that position on
   [[nodiscard]] Result<NodeId> add_object(NodeId callable, NodeId arguments);
   [[nodiscard]] Status append_block(NodeId owner, NodeKind part, std::size_t from);
   [[nodiscard]] Status push(const Result<NodeId>& id) {
@@ -94,9 +97,10 @@ class PickleMachine {
     stack_.push_back(*id);
     return check_live();
   }
-  // Single-byte opcodes can add to any of these, and compressed pickles are cheap to make.
+  // The limit is checked on every push because single-byte opcodes can add to any of these, and the
+  // bytes of compressed pickles cost little to make.
   [[nodiscard]] Status check_live() const {
-    constexpr std::size_t kFarWeight = 8;  // memory of a tree node in units of a dense entry
+    constexpr std::size_t kFarWeight = 8;  // memory of a tree node, in units of a dense entry
     const std::size_t live = marks_.size() + stack_.size() + memo_.size() +
                              kFarWeight * far_memo_.size() + pickle_.children_.size();
     return live <= kMaxReferencesPerNode * pickle_.text_.max_nodes ? Status()
@@ -109,7 +113,7 @@ class PickleMachine {
   ByteReader reader_;
   std::vector<NodeId> stack_;
   std::vector<std::size_t> marks_;  // stack sizes at each MARK
-  std::vector<NodeId> memo_;        // dense: indexes 0, 1, 2, ...
+  std::vector<NodeId> memo_;        // dense: indices 0, 1, 2, ...
   std::map<std::uint32_t, NodeId>
       far_memo_;  // sparse indices; a tree, because a file could force hash collisions
   std::size_t next_cut_ = 0;

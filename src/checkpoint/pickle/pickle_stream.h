@@ -1,8 +1,8 @@
 // Reads pickles that follow each other in a source, with other data between them.
 //
-// The end of a pickle is found by decoding opcodes, in reads of bounded size, so a source is never
-// read to its end for one pickle. Byte strings that hold a whole torch file (as the tensors of
-// plain pickles do) are not loaded, whatever their size; Pickle::bytes_place() returns their place.
+// The end of a pickle is found by decoding opcodes in reads of bounded size, so reading one pickle
+// never reads the source to its end. Byte strings that hold a whole torch file (such as the tensors
+// in plain pickles) are not loaded, whatever their size; Pickle::bytes_place() returns their range.
 #pragma once
 
 #include <cstdint>
@@ -16,29 +16,31 @@
 
 namespace onnx_external {
 
-// True for the first bytes of a legacy torch file, which pickle its magic number.
+// True for the first bytes of a legacy torch file, which begins with a pickled magic number.
 [[nodiscard]] bool is_legacy_torch(std::string_view head);
 inline constexpr std::uint64_t kLegacyHeadBytes = 32;  // bytes that is_legacy_torch() needs
 
 // One thread at a time.
 class PickleStream {
  public:
-  // Reads the range [begin, end) through `read`, whose positions are used.
+  // Reads the range [begin, end) of the source that `read` reads; all positions are positions in
+  // it.
   PickleStream(ReadSource read, std::uint64_t begin, std::uint64_t end)
       : read_(std::move(read)), position_(begin), end_(end) {}
-  explicit PickleStream(const SourceFile& file);  // the whole file, which must outlive this
+  // Reads the whole file, which must outlive this object.
+  explicit PickleStream(const SourceFile& file);
 
   [[nodiscard]] std::uint64_t position() const { return position_; }
   [[nodiscard]] std::uint64_t end() const { return end_; }
 
-  // Reads the pickle at position() and moves behind its STOP. kCorrupt with "byte N: ...";
+  // Reads the pickle at position() and moves past its STOP. kCorrupt with "byte N: ...";
   // kUnsupported for a pickle of more than kMaxPickleBytes.
   [[nodiscard]] Result<Pickle> next();
 
-  // Returns at most `count` next bytes without moving position().
+  // Returns at most the next `count` bytes without moving position().
   [[nodiscard]] Result<std::string> peek(std::uint64_t count);
 
-  // Fills `out` from position() and moves behind it; `what` names the data in messages.
+  // Fills `out` from position() and moves past the bytes read; `what` names the data in messages.
   [[nodiscard]] Status read(std::span<std::byte> out, std::string_view what);
   [[nodiscard]] Result<std::int64_t> read_int64(std::string_view what);  // little-endian
 

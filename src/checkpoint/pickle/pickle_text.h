@@ -1,4 +1,4 @@
-// Decodes numbers and strings of pickle's text opcodes.
+// Decodes the numbers and strings in pickle's text opcodes.
 #pragma once
 
 #include <charconv>
@@ -9,7 +9,7 @@
 
 namespace onnx_external {
 
-// Parses `text` as a number; nullopt if it is not one as a whole.
+// Parses `text` as a number; nullopt if the whole text is not a number.
 template <typename T, typename... Base>
 std::optional<T> parse_number(std::string_view text, Base... base) {
   T value{};
@@ -20,17 +20,16 @@ std::optional<T> parse_number(std::string_view text, Base... base) {
   return value;
 }
 
-// Parses a float in the spelling of repr(), and returns its bits; those of a NaN for other text.
+// Parses a float as written by repr() and returns its bits; for any other text, the bits of a NaN.
 [[nodiscard]] std::int64_t float_bits(std::string_view text);
 
-// Reverses Python's repr() of a str; other escapes stay as they are.
+// Reverses Python's repr() of a str; unknown escapes stay as they are.
 [[nodiscard]] std::string unescape(std::string_view text);
 
-// UTF-8 from Python's raw-unicode-escape: latin-1 bytes, \uXXXX and \UXXXXXXXX.
+// Converts Python's raw-unicode-escape (latin-1 bytes, \uXXXX and \UXXXXXXXX) to UTF-8.
 [[nodiscard]] std::string unescape_unicode(std::string_view text);
 
-// The bytes whose latin-1 characters the UTF-8 text holds; nullopt if it has characters past
-// U+00FF.
+// Encodes UTF-8 text as latin-1 bytes; nullopt if it has characters past U+00FF.
 [[nodiscard]] std::optional<std::string> latin1_bytes(std::string_view text);
 
 }  // namespace onnx_external

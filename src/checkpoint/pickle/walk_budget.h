@@ -1,4 +1,4 @@
-// Limits the work that a walk over the values of a pickle may do.
+// Limits the work that walking over the values of a pickle may take.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,24 @@
 namespace onnx_external {
 
 inline constexpr std::size_t kMaxWalkDepth = 1000;
-inline constexpr std::size_t kMaxWalkPathBytes = std::size_t{1} << 20;  // of one name
+inline constexpr std::size_t kMaxWalkPathBytes = std::size_t{1} << 20;  // in one name
 
-// Grows with the number of nodes. With sharing, a small file can list the same tensor under many
-// paths; honest files do so a few times, not thousands of times. All functions fail with
-// kUnsupported once the budget is used up.
+// A budget that is proportional to the number of nodes. If values are shared, a small file can list
+// the same tensor under many paths; legitimate files do so a few times, not thousands of times. All
+// functions fail with kUnsupported once the budget is used up.
 class WalkBudget {
  public:
   explicit WalkBudget(const Pickle& pickle)
       : visits_(65'536 + 16 * std::uint64_t{pickle.node_count()}),
         name_bytes_((std::uint64_t{16} << 20) + 64 * std::uint64_t{pickle.node_count()}) {}
 
-  // Shared parts are charged for every time, because visiting them takes time every time.
+  // Shared parts are charged each time they are visited, because each visit takes time.
   [[nodiscard]] Status visit(std::uint64_t count = 1) { return take(visits_, count); }
-  // One visit, and more for a long text.
+  // Charges one visit, and more for a long text.
   [[nodiscard]] Status visit_text(std::string_view text) {
     return visit(1 + text.size() / kTextBytesPerVisit);
   }
-  // One visit for each item, and more for long keys.
+  // Charges one visit for each item, and more for long keys.
   [[nodiscard]] Status visit_items(const Pickle& pickle,
                                    const std::vector<std::pair<NodeId, NodeId>>& items) {
     std::uint64_t cost = items.size();
@@ -38,7 +38,7 @@ class WalkBudget {
     }
     return visit(cost);
   }
-  // Charges for a name of this many bytes that the walk makes.
+  // Charges for a name of this many bytes that the walk builds.
   [[nodiscard]] Status name(std::size_t bytes) { return take(name_bytes_, bytes); }
 
   static tl::unexpected<Error> too_much() {

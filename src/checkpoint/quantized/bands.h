@@ -1,5 +1,5 @@
-// Caches rows of transposed tensors for the next reads. Such rows run across the file, so reading a
-// few takes nearly as long as reading many.
+// Caches rows of transposed tensors for later reads. The bytes of such a row are spread over the
+// whole file, so reading a few rows takes nearly as long as reading many.
 #pragma once
 
 #include <atomic>
@@ -15,19 +15,20 @@
 
 namespace onnx_external {
 
-// The bytes of one band, and of all that are kept. A save stays below 64 MiB with them.
+// The size of one band (a group of adjacent rows), and of all bands that are kept. With these
+// sizes, a save stays below 64 MiB.
 inline constexpr std::uint64_t kBandBytes = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kKeptBandBytes = std::uint64_t{8} << 20;
 
-// The bands of a checkpoint that were read last. Thread-safe.
+// The most recently read bands of a checkpoint. Thread-safe.
 class BandPool {
  public:
   using Band = std::shared_ptr<const std::vector<std::byte>>;
 
-  // A number that distinguishes the bands of one view from those of others.
+  // Returns a number that distinguishes the bands of one view from those of other views.
   [[nodiscard]] std::uint64_t add_view() { return ++views_; }
 
-  // Null if it is not kept.
+  // Returns null if the band is not in the cache.
   [[nodiscard]] Band find(std::uint64_t view, std::uint64_t number);
   void keep(std::uint64_t view, std::uint64_t number, Band band);
 
@@ -40,12 +41,12 @@ class BandPool {
 
   std::atomic<std::uint64_t> views_{0};
   std::mutex mutex_;
-  std::list<Kept> kept_;  // the last one used first
+  std::list<Kept> kept_;  // most recently used first
   std::uint64_t bytes_ = 0;
 };
 
-// A source of the same bytes, which reads them in bands of rows if the view is not contiguous.
-// `read` gives the bytes of the row-major tensor.
+// Returns a source of the same bytes that reads them in bands of rows if the view is not
+// contiguous. `read` is a source of the row-major tensor's bytes.
 [[nodiscard]] ReadSource in_bands(const TensorView& view, ReadSource read,
                                   std::shared_ptr<BandPool> pool);
 

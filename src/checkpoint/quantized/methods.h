@@ -1,7 +1,7 @@
-// The readers of quantization methods, one for each library's names or layout. Each adds the
-// weights whose stored tensors it knows, and leaves all others. Errors: tensors with its names that
-// do not fit each other (kCorrupt), or of a layout that is not supported (kUnsupported, with its
-// name).
+// Declares the readers of quantization methods (GPTQ, AWQ, ...), one for each library's naming or
+// layout. Each reader adds the weights whose stored tensors it recognizes, and ignores all other
+// tensors. Errors: tensors with the method's names that do not fit together (kCorrupt), or that
+// have an unsupported layout (kUnsupported names it).
 #pragma once
 
 #include "checkpoint/quantized/matrix_finder.h"

@@ -1,4 +1,4 @@
-// Reads the numbers of quantized weights: scales, fractional zero points, minima.
+// Reads the numeric parameters of quantized weights: scales, fractional zero points and minima.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace onnx_external {
 
-// Rows [row, row + rows) of all matrices, groups [group, group + groups).
+// Rows [row, row + rows), counted over all matrices, and groups [group, group + groups).
 struct GroupRange {
   std::uint64_t row = 0;
   std::uint64_t rows = 0;
@@ -18,16 +18,16 @@ struct GroupRange {
   std::uint64_t groups = 0;
 };
 
-// Fills `out` with the numbers of the range, [rows, groups]. `second`: the values of
-// GroupNumbers::second. Errors of reading. Requires: check_matrix() has accepted them.
+// Fills `out` with the values in the range, [rows, groups]. `second`: the values of
+// GroupNumbers::second. Errors of reading. Requires: check_matrix() has accepted `numbers`.
 [[nodiscard]] Status read_numbers(const GroupNumbers& numbers, const QuantizedMatrix& matrix,
                                   const GroupRange& range, std::span<const double> second,
                                   std::vector<double>& out);
 
-// The first `count` elements of a tensor as numbers.
+// Reads the first `count` elements of a tensor as doubles.
 [[nodiscard]] Result<std::vector<double>> read_first_numbers(const StoredTensor& stored,
                                                              std::uint64_t count);
-// The same for integers, of int32 or int64.
+// Reads the first `count` elements of an int32 or int64 tensor.
 [[nodiscard]] Result<std::vector<std::int64_t>> read_integers(const StoredTensor& stored,
                                                               std::uint64_t count);
 

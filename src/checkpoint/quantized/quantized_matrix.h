@@ -1,12 +1,12 @@
-// A weight as a quantization library stored it: the stored tensors that hold its codes, scales and
-// zero points, their packing, and the formula that computes the weight from them.
+// Describes a quantized weight as its library stored it: the stored tensors with its codes, scales
+// and zero points, how they are packed, and the formula that computes the weight from them.
 //
 //   w[n, k] = ((value(q[n, k]) - z[n, g]) * s[n, g] + b[n, g]) * c[k],   g = the group of column k
 //
-// z, b and c may be absent. All operations are those of float64, rounded once to float32, unless
-// the weight has blocks, which round as their format does. A checkpoint lists such a weight as a
-// float32 tensor under the name that it has in transformers; CheckpointAccess::quantized() returns
-// its parts. matrix_rows.h reads the parts.
+// z, b and c may be absent. All operations are in float64, and the result is rounded once to
+// float32; weights in blocks are rounded as their format requires. A checkpoint lists such a weight
+// as a float32 tensor under the name that it has in transformers; CheckpointAccess::quantized()
+// returns the description. matrix_rows.h reads the codes, scales and zero points.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,18 @@
 
 namespace onnx_external {
 
-// XORed to the codes of int8, it makes them unsigned, with zero points that are as much larger.
+// XORing int8 codes with this makes them unsigned; their zero points become larger by the same
+// amount.
 inline constexpr std::uint8_t kSignBit = 0x80;
 
-// A stored tensor, or a view of one. Its storage is one of the checkpoint's, so that
-// Checkpoint::plain_range(view) says where in a file the bytes are, if they are one range.
+// A stored tensor, or a view of one. Its storage belongs to the checkpoint, so
+// Checkpoint::plain_range(view) returns where its bytes are in a file, if they are one range.
 struct StoredTensor {
   TensorView view;
   ReadSource read;  // bytes of the contiguous, little-endian, row-major tensor
 };
 
-// The axis along which codes share the words of a stored tensor.
+// The axis along which consecutive codes share a word of a stored tensor.
 enum class CodeAxis : std::uint8_t { kColumns, kRows };
 
 // The arrangement of codes in words. Along the axis, code i of a line begins at bit
@@ -41,76 +42,79 @@ enum class CodeAxis : std::uint8_t { kColumns, kRows };
 //   (i / cycle) * cycle_bits + shifts[i % cycle]        (`parts` is 0), or
 //   (i % part) * cycle_bits + shifts[i / part]          (`parts` > 1; part = words of a line)
 //
-// of the line's words, which are little-endian and follow each other: the lowest bit is bit 0. The
-// default is a byte for a code.
+// of the line's words, which are little-endian and consecutive; bit 0 is the lowest. By default,
+// each code is a byte.
 struct CodePacking {
-  std::uint32_t bits = 8;        // of a code, 1 to 8
+  std::uint32_t bits = 8;        // bits of a code, 1 to 8
   std::uint32_t word_bytes = 1;  // 1, 2, 4 or 8
   CodeAxis axis = CodeAxis::kColumns;
   std::uint32_t cycle_bits = 8;
   std::vector<std::uint32_t> shifts = {0};
-  std::uint64_t parts = 0;  // the codes of a word belong to this many parts of the axis
-  std::uint64_t part = 0;   // the number of codes in each
-  std::uint8_t flip = 0;    // XORed to each code: makes signed integers unsigned
+  // The number of parts of the axis among which the codes of a word are distributed.
+  std::uint64_t parts = 0;
+  std::uint64_t part = 0;  // the number of codes in each
+  std::uint8_t flip = 0;   // XORed with each code: makes signed integers unsigned
 
-  // Without gaps, the first code in the lowest bits.
+  // Returns whether the codes follow each other without gaps, the first one in the lowest bits.
   [[nodiscard]] bool is_dense() const {
     return parts == 0 && shifts.size() == 1 && shifts[0] == 0 && cycle_bits == bits;
   }
 };
 
 // A matrix of codes, whose row-major order is that of the weight. `stored` has the words in
-// row-major order: with kColumns those of each row after another; with kRows a line has one word
-// for each column, which holds codes of several rows.
+// row-major order: with kColumns, the words of one row after another; with kRows, a line has one
+// word per column, which holds codes of several rows.
 struct PackedCodes {
   StoredTensor stored;
   CodePacking packing;
-  std::uint64_t rows = 0;  // of codes
+  std::uint64_t rows = 0;  // rows of codes
   std::uint64_t columns = 0;
-  std::uint64_t line_bytes = 0;  // of `stored` in a line
+  std::uint64_t line_bytes = 0;  // bytes of a line in `stored`
 };
 
 // The position of the scale, zero point or minimum for group g of row n.
 enum class GroupPlace : std::uint8_t {
-  kTable,  // [matrices, rows, columns]: row (n % N) / row_block, column g (0 if there is one)
-  kFlat,   // number (n * K + first column of g) / block
-  kCycle,  // number (n * K + first column of g) % block
+  kTable,  // in a table [matrices, rows, columns]: row (n % N) / row_block, column g (0 if there is
+           // one)
+  kFlat,   // at index (n * K + first column of g) / block
+  kCycle,  // at index (n * K + first column of g) % block
 };
 
-// Scales of scales, as bitsandbytes has them, in float32: map[code] * absmax[i / block] + offset.
+// Quantized scales, as in bitsandbytes, whose value in float32 is map[code] * absmax[i / block] +
+// offset.
 struct NestedNumbers {
-  std::vector<float> map;  // 256
+  std::vector<float> map;  // 256 values
   StoredTensor absmax;     // float32
   std::uint64_t count = 0;
   std::uint64_t block = 0;
   float offset = 0;
 };
 
-// Numbers for the groups of a matrix: scales, fractional zero points or minima.
+// The scales, fractional zero points or minima of a matrix, one value for each group.
 struct GroupNumbers {
   StoredTensor stored;     // row-major; any float type, or 8, 16 or 32 bits of integers
-  bool exponents = false;  // uint8 e stands for 2^(e - 127)
+  bool exponents = false;  // a uint8 value e means 2^(e - 127)
   std::uint64_t count = 0;
   GroupPlace place = GroupPlace::kTable;
-  std::uint64_t rows = 1;  // of a matrix
+  std::uint64_t rows = 1;  // rows per matrix
   std::uint64_t columns = 1;
   std::uint64_t row_block = 1;
   std::uint64_t block = 0;
   std::optional<NestedNumbers> nested;
 
-  // The inverse of each number counts with `inverse`. It is divided by `divisor`, then multiplied
-  // by the second-level number of its matrix, or divided by it.
+  // With `inverse`, the reciprocal of each value is used. The value is divided by `divisor`, then
+  // multiplied by the second-level value of its matrix, or, with `second_divides`, divided by it.
   bool inverse = false;
   double divisor = 1;
-  std::optional<StoredTensor> second;  // one number, or one for each matrix
+  std::optional<StoredTensor> second;  // one value, or one per matrix
   std::uint64_t second_count = 0;
   bool second_divides = false;
 };
 
 enum class CodeKind : std::uint8_t {
   kInteger,     // unsigned; value(q) = q
-  kFloat4E2M1,  // the values of `table`, which are those of E2M1
-  kFloat8,      // a byte is a float of `float8`; `table` has its 256 values
+  kFloat4E2M1,  // value(q) = table[q]; `table` has the values of E2M1
+  kFloat8,      // each code is a float of type `float8`; `table` has its 256 values
   kTable,       // value(q) = table[q], such as NF4
 };
 
@@ -118,7 +122,7 @@ struct MatrixBlock;  // matrix_rows.h
 struct BlockParts;
 struct KeptParts;
 
-// Reads a weight whose codes, scales and minima lie together in blocks, as in GGUF files.
+// Reads a weight whose codes, scales and minima are stored together in blocks, as in GGUF files.
 // Immutable; any number of threads may read.
 class BlockReader {
  public:
@@ -132,17 +136,17 @@ class BlockReader {
   [[nodiscard]] virtual Status read(const MatrixBlock& block, BlockParts& parts) const = 0;
   [[nodiscard]] virtual Status read_floats(const MatrixBlock& block,
                                            std::span<float> out) const = 0;
-  // Writes whole rows as MatMulNBits takes them, in blocks that are the groups.
+  // Writes whole rows in the layout of MatMulNBits; its blocks are the groups.
   [[nodiscard]] virtual Status read_kept(std::uint64_t row, std::uint64_t rows,
                                          const KeptParts& out) const = 0;
 };
 
 struct QuantizedMatrix {
   std::string method;  // "GPTQ", "AWQ", "compressed-tensors", ...
-  std::string name;    // of the weight
+  std::string name;    // name of the weight
 
-  // The weight is `matrices` matrices of `rows` x `columns`, one after another. `codes` has as many
-  // codes, in the same order.
+  // The weight consists of `matrices` matrices of `rows` x `columns`, one after another. `codes`
+  // has the same number of codes in the same order.
   std::uint64_t matrices = 1;
   std::uint64_t rows = 0;
   std::uint64_t columns = 0;
@@ -151,47 +155,49 @@ struct QuantizedMatrix {
   DType float8 = DType::kFloat8E4M3Fn;
   std::vector<float> table;
 
-  // Columns [g * group, (g + 1) * group) of a row are group g; the last one may have fewer. With
-  // `group_index` (int32 or int64 [columns]) it is element k instead, if the groups are not those.
+  // Group g of a row consists of the columns [g * group, (g + 1) * group); the last group may have
+  // fewer. If the groups are arranged in another way, element k of `group_index` (int32 or int64
+  // [columns]) is the group of column k.
   std::uint64_t group = 0;
   std::uint64_t groups = 0;
   std::optional<StoredTensor> group_index;
 
   GroupNumbers scales;
 
-  // At most one of these; without them all zero points are `zero`.
-  std::optional<PackedCodes> zero_codes;  // [rows of all matrices, groups]
+  // At most one of these is set; if neither is, all zero points are `zero`.
+  std::optional<PackedCodes> zero_codes;  // [rows of all matrices, groups], packed like codes
   std::uint32_t zero_add = 0;             // added to each, modulo 2^bits
   std::optional<GroupNumbers> zeros;      // fractional
   double zero = 0;
-  double zeros_offset = 0;  // added to the numbers of `zeros`
+  double zeros_offset = 0;  // added to the values of `zeros`
 
-  std::optional<GroupNumbers> minima;          // b
-  bool minima_negated = false;                 // what is stored is -b
-  std::optional<StoredTensor> column_factors;  // c, [columns]
+  std::optional<GroupNumbers> minima;          // b in the formula
+  bool minima_negated = false;                 // the stored values are -b
+  std::optional<StoredTensor> column_factors;  // c in the formula, [columns]
 
-  // If not null, it reads all of the above but the sizes, `zero` and the bits of codes, which are
-  // integers in the order of the columns.
+  // If not null, this reader supplies all of the above except the sizes, `zero` and the number of
+  // bits. The codes are then integers in the order of the columns.
   std::shared_ptr<const BlockReader> blocks;
 
-  // The stored tensors that the weight takes the place of, and their storages.
+  // The stored tensors that the weight replaces, with their storages.
   std::vector<TensorView> parts;
 
-  [[nodiscard]] std::uint64_t all_rows() const { return matrices * rows; }  // checked
+  // Overflow is ruled out by check_matrix().
+  [[nodiscard]] std::uint64_t all_rows() const { return matrices * rows; }
   [[nodiscard]] bool has_minima() const {
     return minima.has_value() || (blocks != nullptr && blocks->has_minima());
   }
 };
 
-// Checks every size and place in the matrix against the stored tensors, so that its reader reads
-// inside them. The message of kCorrupt names those that do not fit. Every matrix of a checkpoint
-// has passed it.
+// Checks every size and index in the matrix against the stored tensors, so that reading stays
+// inside them. kCorrupt names the tensors that do not fit. Every matrix in a checkpoint has passed
+// this check.
 [[nodiscard]] Status check_matrix(const QuantizedMatrix& matrix);
 
-// "GPTQ, 4 bits, groups of 128, with g_idx".
+// Describes the matrix: "GPTQ, 4 bits, groups of 128, with g_idx".
 [[nodiscard]] std::string describe_matrix(const QuantizedMatrix& matrix);
 
-// The values of E2M1, and those of an 8-bit float type.
+// Return the values of E2M1, and those of an 8-bit float type.
 [[nodiscard]] std::vector<float> float4_table();
 [[nodiscard]] std::vector<float> float8_table(DType float8);
 

@@ -1,4 +1,5 @@
-// Lists each weight that a quantization library stored in parts as a tensor of floats.
+// Lists each quantized weight, which its library stored as codes, scales and zero points, as one
+// tensor of floats.
 #pragma once
 
 #include <cstddef>
@@ -10,19 +11,19 @@
 
 namespace onnx_external {
 
-// Returns whether a tensor from index `first` on has a name that is typical of scales of weights.
-// Reads no bytes.
+// Returns whether any tensor from index `first` on has a name that is typical of the scales of
+// quantized weights. Reads no bytes.
 [[nodiscard]] bool may_be_quantized(const FileContents& all, std::size_t first);
 
-// Puts a float32 tensor into the place of the stored parts of each quantized weight among the
-// tensors from index `first` on, and keeps the parts in FileContents::stored. Tensors of
+// Finds the quantized weights among the tensors from index `first` on. Lists a float32 tensor for
+// each of them instead of its stored parts, which are kept in FileContents::stored. Tensors of
 // unsupported methods stay unchanged; the mapping rejects them by name. kCorrupt, kUnsupported or
 // kAmbiguous for parts that do not fit each other or the settings.
 [[nodiscard]] Status list_quantized_as_floats(FileContents& all, std::size_t first,
                                               const std::shared_ptr<InflatedStorages>& inflated,
                                               const QuantSettings& settings);
 
-// A copy whose storages have the indices that they get behind `storages` others.
+// Returns a copy of the matrix in which all storage indices are shifted by `storages`.
 [[nodiscard]] std::shared_ptr<const QuantizedMatrix> behind(const QuantizedMatrix& matrix,
                                                             std::uint32_t storages);
 

@@ -1,4 +1,5 @@
-// Recognizes by its shape which rows and columns each scale of a weight applies to.
+// Finds out, from the shape of a tensor of scales, which rows and columns of a weight each scale
+// applies to.
 #pragma once
 
 #include <cstdint>
@@ -8,35 +9,38 @@
 
 namespace onnx_external {
 
-// The block of a scale, as a config states it.
+// The block to which one scale applies, as a config states it.
 struct SaidBlock {
   std::optional<std::int64_t> rows;
   std::optional<std::int64_t> columns;
 };
 
-// Sets `matrix.scales`, group and groups from a tensor of one number; of one for each matrix, row,
-// or group of a row; or of one for each block of rows and columns, counted from the first of each
-// matrix, the last ones cut. Requires: matrices, rows and columns are set. kCorrupt.
+// Sets `matrix.scales`, `group` and `groups`. The tensor has one scale; one per matrix, row, or
+// group of a row; or one per block of rows and columns. Blocks are counted from the first row and
+// column of each matrix, and the last ones may be cut. Requires: matrices, rows and columns are
+// set. kCorrupt.
 [[nodiscard]] Status set_scale_table(const MatrixFinder& finder, QuantizedMatrix& matrix,
                                      const TensorView& scales, const SaidBlock& said);
 
-// Numbers that have the places of the scales, such as zero points, without their factors.
+// Returns values that are arranged like the scales, such as zero points, without the factors of the
+// scales.
 [[nodiscard]] GroupNumbers numbers_like_scales(const MatrixFinder& finder,
                                                const QuantizedMatrix& matrix,
                                                const TensorView& numbers);
 
-// Codes of a byte each, or of `bits` bits without gaps, in rows.
+// Returns codes stored in rows: one per byte, or `bits` bits each without gaps.
 [[nodiscard]] PackedCodes codes_in_rows(const MatrixFinder& finder, const QuantizedMatrix& matrix,
                                         const TensorView& view, std::uint32_t bits);
 
-// A matrix of the codes in the view [N, K], or [E, N, K]; `per_byte` of them share one of its
-// elements along K. Nullopt for other ranks, or an empty one.
+// Returns a matrix of the codes in the view [N, K] or [E, N, K], where `per_byte` codes share an
+// element along K. Nullopt for other ranks and for empty views.
 [[nodiscard]] std::optional<QuantizedMatrix> matrix_of(const TensorView& view,
                                                        std::uint64_t per_byte);
 
-// "module.weight", or "weight" at the root.
+// Returns "module.weight", or "weight" for the root module.
 [[nodiscard]] std::string weight_name(const std::string& module);
-// The same for the weight of `codes`; stacked experts have no ".weight": "experts.gate_up_proj".
+// Returns the same for the weight to which `codes` belong; the names of stacked experts have no
+// ".weight": "experts.gate_up_proj".
 [[nodiscard]] std::string weight_name(const std::string& module, const TensorView& codes);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Access to the internal state of a Checkpoint for other files of the library.
+// Gives other files of the library access to the internal state of a Checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -23,24 +23,25 @@ struct CheckpointAccess {
     return *checkpoint.contents_;
   }
   [[nodiscard]] static Contents& contents(Checkpoint& checkpoint) { return *checkpoint.contents_; }
-  // Without tensors.
+  // Makes a checkpoint without tensors.
   [[nodiscard]] static Checkpoint make_empty();
 
-  // The open files, same index as Checkpoint::files().
+  // The open files, with the same indices as Checkpoint::files().
   [[nodiscard]] static const std::vector<std::shared_ptr<const SourceFile>>& files(
       const Checkpoint& checkpoint);
 
-  // Makes the bytes that `view` needs, if they are made (provided_tensors.h), and keeps them while
-  // the result lives; the thread must hold no others. Errors of the caller's function.
+  // If the bytes that `view` needs are produced on demand (provided_tensors.h), produces them, and
+  // keeps them while the result lives. The thread must hold no other such bytes. Errors of the
+  // caller's function.
   [[nodiscard]] static Result<MemoryRuns::Held> hold(const Checkpoint& checkpoint,
                                                      const TensorView& view);
 
-  // Appends the tensors of `others`, which are the data of models in memory. They are not keys, and
-  // their names need not be unique.
+  // Appends the tensors of `others`, which are the data of models in memory. They are not keys of
+  // the checkpoint, and their names need not be unique.
   static void append_existing(Checkpoint& checkpoint, const Checkpoint& others);
-  // The index of the first tensor that was appended; tensors().size() if none was.
+  // The index of the first tensor that was appended; tensors().size() if there are none.
   [[nodiscard]] static std::size_t first_existing(const Checkpoint& checkpoint);
-  // The index of one of them; kInvalidArgument if there are fewer.
+  // Returns the index of appended tensor `number`; kInvalidArgument if there is no such tensor.
   [[nodiscard]] static Result<std::size_t> given_tensor(const Checkpoint& checkpoint,
                                                         std::uint64_t number);
 
@@ -49,7 +50,8 @@ struct CheckpointAccess {
   [[nodiscard]] static std::shared_ptr<const QuantizedMatrix> quantized(
       const Checkpoint& checkpoint, std::uint32_t storage);
 
-  // All of a matrix, its rows `pitch` bytes apart; what lies between them may change.
+  // Reads a whole matrix into rows that are `pitch` bytes apart; the bytes between the rows may
+  // change.
   [[nodiscard]] static Status read_rows(const Checkpoint& checkpoint, const TensorView& view,
                                         std::uint64_t pitch, std::span<std::byte> out);
 };

@@ -1,4 +1,5 @@
-// Storages whose bytes are computed, and the limit on memory for them.
+// Adds storages whose bytes are computed and not stored in a file, and limits the memory that they
+// take.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@
 
 namespace onnx_external {
 
-// The budget for bytes that are kept in memory or added up for the files of a part. It grows with
-// the size of these files and with --max-expand, not with sizes that they declare.
+// The budget for bytes of one FileContents that are kept in memory or added up. It grows with the
+// size of its files and with --max-expand, not with the sizes that the files declare.
 // (open_checkpoint.cc limits the tensors in the same way.)
 class MemoryBudget {
  public:
@@ -24,7 +25,7 @@ class MemoryBudget {
   // Takes count * each bytes. kUnsupported if fewer are left.
   [[nodiscard]] Status take(std::uint64_t count, std::uint64_t each);
 
-  // kUnsupported if combined parts have taken more than the budget of all.
+  // kUnsupported if parts that were combined have together taken more than the budget.
   [[nodiscard]] Status check() { return take(0, 0); }
 
  private:
@@ -34,12 +35,12 @@ class MemoryBudget {
   std::uint64_t max_expand_;
 };
 
-// Adds a storage of `bytes` bytes that `source` reads, and returns its index. It is computed from
-// the storages `from`.
+// Adds a storage of `bytes` bytes that are read through `source`, and returns its index. `from` are
+// the storages from which it is computed.
 [[nodiscard]] std::uint32_t add_computed(FileContents& part, std::uint64_t bytes, ReadSource source,
                                          std::vector<std::uint32_t> from = {});
 
-// A source that reads `memory` from `offset` on and keeps it alive.
+// Returns a source that reads `memory` from `offset` on and keeps it alive.
 [[nodiscard]] ReadSource memory_source(std::shared_ptr<const std::string> memory,
                                        std::uint64_t offset = 0);
 

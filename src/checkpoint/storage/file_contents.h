@@ -1,4 +1,5 @@
-// The result of a format reader, which a Checkpoint stores.
+// Holds the contents of a checkpoint file, as a format reader returns them and a Checkpoint stores
+// them.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ namespace onnx_external {
 
 struct QuantizedMatrix;  // quantized/quantized_matrix.h
 
-// torch's own limit; it keeps the work for one view small.
+// torch's own limit, which keeps the work for one view small.
 inline constexpr std::size_t kMaxRank = 64;
 
 // The tensors of one file, or of several files combined. Plain data.
@@ -27,49 +28,51 @@ struct FileContents {
   std::string format;
   FormatFacts facts;
   std::vector<std::shared_ptr<const SourceFile>> files;
-  std::vector<Storage> storages;    // Storage::file indexes `files`
-  std::vector<TensorView> tensors;  // TensorView::storage indexes `storages`; views lie inside
+  std::vector<Storage> storages;  // Storage::file indexes `files`
+  // TensorView::storage indexes `storages`; all views are inside their storages.
+  std::vector<TensorView> tensors;
   std::vector<OpaqueObject> opaque;
   std::vector<RefusedTensor> refused;
   std::vector<std::pair<std::string, std::string>> tied_names;
   std::vector<std::string> notes;  // Checkpoint::notes()
 
   // For each storage with `computed` set, by index: a function that reads its bytes, little-endian.
-  // It may be called from several threads at once, and it keeps its inputs alive.
+  // The function may be called from several threads at once, and keeps its inputs alive.
   std::unordered_map<std::uint32_t, ReadSource> computed;
 
-  // For computed storages: the storages that they are computed from, whose recorded CRC-32s protect
-  // them.
+  // For computed storages: the storages from which they are computed. The CRC-32s recorded for
+  // those also protect the computed bytes.
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> made_of;
 
-  // For computed storages that are joined of views of others: these.
+  // For computed storages that are joined from views of other storages: these views.
   std::unordered_map<std::uint32_t, std::shared_ptr<const JoinedParts>> joined;
 
-  // For computed storages that have the floats of a quantized weight: the weight itself. The stored
-  // tensors that such weights take the place of are `stored`.
+  // For computed storages with the floats of a quantized weight: the description of the weight.
+  // `stored` are the stored tensors that such weights replace.
   std::unordered_map<std::uint32_t, std::shared_ptr<const QuantizedMatrix>> quantized;
   std::vector<TensorView> stored;
 
-  // The file's own metadata, for listings: (key, value).
+  // The file's own metadata for listings: (key, value).
   std::vector<std::pair<std::string, std::string>> metadata;
 
-  // Bytes that computed storages keep in memory (limited in computed_storages.h).
+  // The number of bytes that computed storages keep in memory (limited in computed_storages.h).
   std::uint64_t kept_bytes = 0;
 };
 
-// Appends everything in `part` except its format to `whole`, and renumbers it. Requires: `part` has
-// no joined storages.
+// Appends everything in `part` except its format to `whole`, and adjusts the indices. Requires:
+// `part` has no joined storages.
 void append_contents(FileContents& whole, FileContents part);
 
 struct Checkpoint::Contents {
   explicit Contents(std::filesystem::path scratch_dir)
       : inflated(std::make_shared<InflatedStorages>(std::move(scratch_dir))) {}
   FileContents all;
-  std::vector<std::uint32_t> arguments;  // one per tensor
+  std::vector<std::uint32_t> arguments;  // for each tensor, the index of its argument
   std::vector<OverlaidTensor> overlaid;
-  std::vector<CheckpointFile> files;  // all.files, for callers
-  std::size_t given = 0;  // the last tensors of `all`: CheckpointAccess::append_existing()
-  std::vector<std::vector<std::uint32_t>> keys_of;  // Checkpoint::made_of(), for the first tensors
+  std::vector<CheckpointFile> files;  // all.files as callers see them
+  // Number of tensors at the end of `all` that CheckpointAccess::append_existing() added.
+  std::size_t given = 0;
+  std::vector<std::vector<std::uint32_t>> keys_of;  // Checkpoint::made_of() of the first tensors
   std::shared_ptr<InflatedStorages> inflated;
 };
 

@@ -1,4 +1,4 @@
-// Inflates compressed storages, each once, into one unnamed temporary file.
+// Decompresses deflated storages, each of them once, into one unnamed temporary file.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace onnx_external {
 
-// Creates a file in `folder` that has no name and disappears when the descriptor is closed.
+// Creates a file in `folder` that has no name and disappears when its descriptor is closed.
 [[nodiscard]] Result<UniqueFd> open_nameless_file(const std::filesystem::path& folder);
 
-// Thread-safe: a storage that two threads request is inflated once while both wait; different
-// storages do not wait for each other.
+// Thread-safe: if two threads request a storage, it is inflated once while both wait. Threads that
+// request different storages do not wait for each other.
 class InflatedStorages {
  public:
   explicit InflatedStorages(std::filesystem::path scratch_dir)
@@ -43,7 +43,7 @@ class InflatedStorages {
 
   std::filesystem::path scratch_dir_;
   std::mutex mutex_;  // guards the members below, but not the contents of the slots
-  UniqueFd fd_;       // opened for the first storage, then constant
+  UniqueFd fd_;       // opened for the first storage, then not changed
   std::uint64_t end_ = 0;
   std::map<std::uint32_t, std::unique_ptr<Slot>> slots_;
 };

@@ -1,5 +1,5 @@
-// Reads views whose rows run across their storage, such as transposed matrices, in tiles, which are
-// long runs of bytes both in the storage and in the tensor.
+// Reads views whose rows are spread over their storage, such as transposed matrices, in tiles:
+// blocks of elements that are long runs of bytes both in the storage and in the tensor.
 #pragma once
 
 #include <cstdint>
@@ -15,40 +15,41 @@
 
 namespace onnx_external {
 
-// The memory of a tile, which allows runs of 4 KiB on both sides for any element type; and that of
-// a tile of whole rows, behind which its reader has other buffers.
+// The memory of a tile, which allows runs of 4 KiB on both sides for any element type; and the
+// memory of a tile of whole rows, whose readers also need other buffers.
 inline constexpr std::uint64_t kTileBytes = std::uint64_t{16} << 20;
 inline constexpr std::uint64_t kWholeRowsTileBytes = std::uint64_t{12} << 20;
-// Besides its tile, a reader holds at most Checkpoint::kReadScratchBytes. With this many readers a
-// save or a verification stays below 64 MiB; further threads wait.
+// Besides its tile, a reader needs at most Checkpoint::kReadScratchBytes. With this many readers at
+// once, a save or a verification stays below 64 MiB; further threads wait.
 inline constexpr int kMaxTiles = 3;
 
-// kWholeRows: tiles are whole rows of the tensor, so that read() gives all bytes in their order.
-// kAny chooses the fastest tiles.
+// kWholeRows: tiles are whole rows of the tensor, so that read() passes all bytes on in order.
+// kAny: the fastest tiles.
 enum class TileShape : std::uint8_t { kAny, kWholeRows };
 
-// Receives a run of the tensor's bytes, which it may change, and its offset.
+// Receives a run of the tensor's bytes, which the function may change, and the run's offset.
 using TakeRun = std::function<Status(std::uint64_t at, std::span<std::byte> run)>;
 
 // Immutable; read() may be called from several threads at once. `checkpoint` must outlive it.
 class TiledView {
  public:
-  // Returns nullopt for small views and for views that can be read well in order. With `cast_to`,
-  // values are converted as by Checkpoint::read_as().
+  // Returns nullopt for small views and for views that can be read efficiently in order. With
+  // `cast_to`, values are converted as by Checkpoint::read_as().
   [[nodiscard]] static std::optional<TiledView> of(const Checkpoint& checkpoint,
                                                    const TensorView& view,
                                                    std::optional<DType> cast_to,
                                                    TileShape shape = TileShape::kAny);
 
-  // The size of a chunk of whole tiles that has at least `least` bytes; chunks of this size,
-  // counted from the start of the tensor, are read as efficiently as the whole.
+  // The size of the smallest chunk that consists of whole tiles and has at least `least` bytes.
+  // Reading the tensor in chunks of this size, counted from its start, is as efficient as reading
+  // it at once.
   [[nodiscard]] std::uint64_t chunk_bytes(std::uint64_t least) const;
 
-  // Passes the bytes [first, first + length) of the row-major tensor to `take`, each row in order
-  // but several rows interleaved. `tile` grows to the largest tile, plus up to 127 bytes between
-  // rows of 1 KiB and more. `crc`: gets the CRC-32 of the bytes, unless it is null. Stops at the
-  // first error of `take`. Errors as for Checkpoint::read(). Requires: both are multiples of
-  // chunk_bytes(1), except that the last chunk is shorter.
+  // Passes the bytes [first, first + length) of the row-major tensor to `take`. The runs of each
+  // row come in order, but several rows are interleaved. `tile` grows to the largest tile, plus up
+  // to 127 bytes between rows of 1 KiB and more. `crc`: unless null, receives the CRC-32 of the
+  // bytes. Stops at the first error of `take`. Errors as for Checkpoint::read(). Requires: `first`
+  // and `length` are multiples of chunk_bytes(1), except that the last chunk may be shorter.
   [[nodiscard]] Status read(std::uint64_t first, std::uint64_t length, IoBuffer& tile,
                             const TakeRun& take, std::uint32_t* crc = nullptr) const;
 
@@ -67,7 +68,7 @@ class TiledView {
   std::uint64_t unit_ = 1;            // bytes of an element in the storage
   std::uint64_t out_unit_ = 1;        // bytes of an element of the tensor
   std::vector<StridedDim> matrices_;  // outermost first
-  StridedDim rows_;                   // of a matrix; adjacent in the storage
+  StridedDim rows_;                   // rows of a matrix; adjacent in the storage
   StridedDim columns_;
   std::uint64_t tile_rows_ = 1;
   std::uint64_t tile_columns_ = 1;

@@ -1,4 +1,4 @@
-// Reads the elements of a view, wherever its storage has its bytes: in a file, compressed there, or
+// Reads the elements of a view from any type of storage: plain in a file, compressed in a file, or
 // computed.
 #pragma once
 
@@ -13,22 +13,22 @@ namespace onnx_external {
 
 // The source of the bytes of one storage.
 struct StorageSource {
-  std::uint32_t index = 0;  // of the storage in `inflated`
+  std::uint32_t index = 0;  // index of the storage in `inflated`
   const Storage& storage;
-  const SourceFile* file = nullptr;      // unless it is computed
-  const ReadSource* computed = nullptr;  // if it is
+  const SourceFile* file = nullptr;      // null if the storage is computed
+  const ReadSource* computed = nullptr;  // null unless the storage is computed
 };
 
 [[nodiscard]] StorageSource storage_source(const FileContents& part, std::uint32_t index);
 
-// Passes a reader of the view's elements to `use`. A compressed storage is inflated first, once.
-// Errors of that and of `use`.
+// Passes a reader of the view's elements to `use`. If the storage is compressed, it is first
+// inflated, once. Errors of inflating and of `use`.
 [[nodiscard]] Status with_reader(const StorageSource& source, InflatedStorages& inflated,
                                  const TensorView& view,
                                  const std::function<Status(const ElementReader&)>& use);
 
-// Reads bytes of the contiguous, little-endian, row-major tensor. It keeps the file and `inflated`
-// alive and stays valid when `part` is destroyed.
+// Returns a source of the contiguous, little-endian, row-major tensor's bytes. The source keeps the
+// file and `inflated` alive, and stays valid after `part` is destroyed.
 [[nodiscard]] ReadSource view_source(const FileContents& part, const TensorView& view,
                                      std::shared_ptr<InflatedStorages> inflated);
 

@@ -1,4 +1,4 @@
-// Reads the parts of a legacy torch file, in a file of its own or in the bytes of a pickle: five
+// Reads a legacy torch file, which is a file of its own or a byte string in a pickle: five
 // consecutive pickles, then the bytes of the storages.
 //
 // Source: torch/serialization.py, _legacy_save and _legacy_load.
@@ -15,32 +15,33 @@
 
 namespace onnx_external {
 
-// The places of the bytes of storages, by key. A tree, because a file could force hash collisions.
+// The byte ranges of the storages by key. An ordered map, because a file could force hash
+// collisions.
 using StorageBlocks = std::map<std::string, ByteRange>;
 
-// One file's pickled object with its storages in today's form ('storage', class, key, location,
-// numel), and where these are.
+// The object that the file pickled, with its storages in the current form ('storage', class, key,
+// location, numel), and the byte ranges of these storages.
 struct LegacyFile {
   Pickle object;
   StorageBlocks blocks;
 };
 
-// Reads the five pickles and locates the blocks; their bytes are not read. Errors begin with
-// "byte N". Requires: is_legacy_torch() holds for the first bytes.
+// Reads the five pickles and finds the ranges of the storages without reading their bytes. Errors
+// begin with "byte N". Requires: is_legacy_torch() holds for the first bytes.
 [[nodiscard]] Result<LegacyFile> read_legacy_file(PickleStream& stream);
 
-// The block of a storage, after checking that sizes agree; kCorrupt.
+// Returns the range of a storage after checking that its size is as declared; kCorrupt.
 [[nodiscard]] Result<ByteRange> find_block(const StorageBlocks& blocks,
                                            const TensorDeclaration& declared);
 
-// Adds a Storage, a plain range of the first file of `part`, for each block that listed tensors
+// Adds a Storage, a plain range of the first file of `part`, for each storage that listed tensors
 // view.
 class BlockStorages {
  public:
-  // Both must outlive this.
+  // Both arguments must outlive this object.
   BlockStorages(const StorageBlocks& blocks, FileContents& part) : blocks_(blocks), part_(part) {}
 
-  // Its index in part.storages. kCorrupt.
+  // Returns the storage's index in part.storages. kCorrupt.
   [[nodiscard]] Result<std::uint32_t> find(const TensorDeclaration& declared);
 
  private:

@@ -1,4 +1,4 @@
-// Reads byte strings in a pickle, in the spelling of any protocol.
+// Reads byte strings in a pickle, however the pickle's protocol encodes them.
 //
 // Sources: CPython Lib/pickle.py, save_bytes; numpy's and torch's __reduce__ use nothing else.
 #pragma once
@@ -13,22 +13,22 @@
 
 namespace onnx_external {
 
-// The place of the bytes; equal values refer to the same bytes.
+// The node that encodes the bytes; equal values refer to the same bytes.
 struct SpelledBytes {
   NodeId node = 0;         // the byte string, the text, or the empty call bytes()
-  bool is_latin1 = false;  // for a text: its characters are the bytes
+  bool is_latin1 = false;  // a text whose characters are the bytes
 
   friend auto operator<=>(const SpelledBytes&, const SpelledBytes&) = default;
 };
 
-// Bytes (protocol 3 and later), str of Python 2, _codecs.encode(text, "latin1") and bytes()
-// (protocols 0 to 2); nullopt for anything else.
+// Recognizes bytes (protocol 3 and later), Python 2's str, and _codecs.encode(text, "latin1") and
+// bytes() (protocols 0 to 2); nullopt for anything else.
 [[nodiscard]] std::optional<SpelledBytes> spelled_bytes(const Pickle& pickle, NodeId id);
 
-// An upper bound on the size of copy_bytes().
+// Returns an upper bound on the number of bytes that copy_bytes() returns.
 [[nodiscard]] std::uint64_t most_bytes(const Pickle& pickle, const SpelledBytes& spelled);
 
-// kCorrupt: bytes that were left out (pickle_stream.h), text with other characters.
+// kCorrupt: bytes that were left out (pickle_stream.h), text with characters outside latin-1.
 [[nodiscard]] Result<std::string> copy_bytes(const Pickle& pickle, const SpelledBytes& spelled);
 
 }  // namespace onnx_external

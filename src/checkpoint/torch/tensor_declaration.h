@@ -1,7 +1,9 @@
-// Reads the tensors of a torch pickle as declared by the calls that would rebuild them.
+// Reads the declarations of tensors in a torch pickle: the recorded calls that would rebuild the
+// tensors. The calls are not made.
 //
 // Sources: torch/_utils.py (rebuild functions and their arguments), torch/_tensor.py,
-// torch/serialization.py (persistent ids); docs/formats.md lists them. Pure; any thread.
+// torch/serialization.py (persistent ids); docs/formats.md lists them. Pure functions, safe from
+// any thread.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +19,12 @@
 
 namespace onnx_external {
 
-// The encoding of fractions as integers: value = (integer - zero point) * scale.
+// The encoding of real values as integers: value = (integer - zero point) * scale.
 struct Quantizer {
   bool per_channel = false;
   double scale = 0;             // for the whole tensor
   std::int64_t zero_point = 0;  // for the whole tensor
-  NodeId scales = 0;            // per channel: tensors with one number for each index of `axis`
+  NodeId scales = 0;            // per channel: tensors with one value for each index of `axis`
   NodeId zero_points = 0;
   std::int64_t axis = 0;
 };
@@ -32,40 +34,39 @@ enum class SparseLayout : std::uint8_t { kCoo, kCsr, kCsc, kBsr, kBsc };
 // The parts of a sparse tensor; its shape is in the declaration.
 struct SparseParts {
   SparseLayout layout = SparseLayout::kCoo;
-  NodeId data = 0;        // the tuple that holds the parts; it identifies the tensor
+  NodeId data = 0;        // the tuple of the parts; identifies the tensor
   NodeId compressed = 0;  // not for COO
   NodeId indices = 0;
   NodeId values = 0;
 };
 
-// A tensor as its rebuild call declares it; nothing is checked against a storage yet.
+// A tensor as its rebuild call declares it; not yet checked against a storage.
 struct TensorDeclaration {
   DType dtype = DType::kFloat32;
   Shape shape;
-  std::vector<std::int64_t> strides;  // elements
-  std::int64_t offset = 0;            // elements
+  std::vector<std::int64_t> strides;  // in elements
+  std::int64_t offset = 0;            // in elements
   bool conj = false;                  // torch's lazy bits
   bool neg = false;
   std::string storage_key;          // its record is data/<key>
-  std::uint64_t storage_bytes = 0;  // as declared by the persistent id
+  std::uint64_t storage_bytes = 0;  // as the persistent id declares
 
-  // A numpy value has its bytes in the pickle instead of a storage.
+  // Set for numpy values, whose bytes are in the pickle and not in a storage.
   std::optional<SpelledBytes> bytes;
-  ByteOrder byte_order = ByteOrder::kLittle;  // of these bytes
-  bool upper_halves = false;  // bfloat16 widened to float32: the lower halves are zeros
+  ByteOrder byte_order = ByteOrder::kLittle;  // byte order of `bytes`
+  bool upper_halves = false;  // bfloat16 widened to float32: the lower half of each value is zero
 
   std::optional<Quantizer> quantizer;
-  std::optional<SparseParts> sparse;  // dtype, strides and storage are unknown then
+  std::optional<SparseParts> sparse;  // if set, dtype, strides and storage are unknown
 };
 
-// Reads ('storage', class, key, location, numel): sets dtype, storage_key and storage_bytes.
+// Reads ('storage', class, key, location, numel) and sets dtype, storage_key and storage_bytes.
 // kUnsupported: an unknown class. kCorrupt.
 [[nodiscard]] Result<TensorDeclaration> declared_storage(const Pickle& pickle, NodeId id);
 
-// Unwraps parameters and subclasses and reads the rebuild call.
-// kUnsupported with the reason: nested and meta tensors, wrapper subclasses, packed quantized
-// tensors, unknown element types. kCorrupt: arguments of the wrong kind.
-// Requires: is_tensor(pickle, id) (torch_objects.h).
+// Unwraps parameters and subclasses, and reads the rebuild call. kUnsupported with the reason:
+// nested and meta tensors, wrapper subclasses, packed quantized tensors, unknown element types.
+// kCorrupt: arguments of the wrong type. Requires: is_tensor(pickle, id) (torch_objects.h).
 [[nodiscard]] Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id);
 
 }  // namespace onnx_external

@@ -1,6 +1,6 @@
-// Interprets the symbols in a torch pickle: which objects are tensors and which are dicts.
+// Interprets the symbols in a torch pickle: which objects are tensors, and which are dicts.
 //
-// docs/formats.md lists them. Pure; any thread.
+// docs/formats.md lists the symbols. Pure functions, safe from any thread.
 #pragma once
 
 #include <utility>
@@ -12,22 +12,23 @@
 
 namespace onnx_external {
 
-// True for an object made by one of torch's rebuild functions, readable or not.
+// Returns whether an object was made by one of torch's rebuild functions, even if this reader
+// cannot read it.
 [[nodiscard]] bool is_torch_tensor(const Pickle& pickle, NodeId id);
 
-// Also true for numpy arrays and scalars.
+// Returns whether an object is such a tensor, or a numpy array or scalar.
 [[nodiscard]] bool is_tensor(const Pickle& pickle, NodeId id);
 
-// True for a dict, an OrderedDict, and any other object that had items set on it.
+// Returns whether a value is a dict, an OrderedDict, or another object on which items were set.
 [[nodiscard]] bool is_dict(const Pickle& pickle, NodeId id);
 
-// Its (key, value) pairs in order, however they were pickled, with duplicate keys. kUnsupported if
-// an OrderedDict is made from anything but pairs or another dict.
-// Requires: is_dict(pickle, id).
+// Returns the (key, value) pairs of a dict in order, however it was pickled, including duplicate
+// keys. kUnsupported if an OrderedDict is made from anything but pairs or another dict. Requires:
+// is_dict(pickle, id).
 using Items = std::vector<std::pair<NodeId, NodeId>>;
 [[nodiscard]] Result<Items> dict_items(const Pickle& pickle, NodeId id);
 
-// True for objects other than plain values and torch.Size.
+// Returns whether a value is an object other than a plain value or a torch.Size.
 [[nodiscard]] bool is_opaque(const Pickle& pickle, NodeId id);
 
 }  // namespace onnx_external

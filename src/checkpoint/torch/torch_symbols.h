@@ -1,7 +1,8 @@
-// The names in a torch pickle that this reader knows, and the small values that go with them.
+// Lists the symbols (modules and names) in torch pickles that this reader knows, and reads the
+// small values that are written with them, such as element types.
 //
 // Sources: torch/_utils.py (rebuild functions), torch/_tensor.py, torch/storage.py; numpy's
-// ndarray.__reduce__ and scalar types. Pure; any thread.
+// ndarray.__reduce__ and scalar types. Pure functions, safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -17,32 +18,32 @@
 
 namespace onnx_external {
 
-// Kinds of calls that this reader treats differently.
+// Calls that this reader distinguishes, with their arguments.
 enum class Call : std::uint8_t {
   kNone,
   kTensor,         // (storage, offset, size, stride, ...)
-  kTensorV3,       // likewise, with a dtype
+  kTensorV3,       // the same, with a dtype
   kQuantized,      // (storage, offset, size, stride, quantizer, ...)
   kSparse,         // (layout, data)
-  kWrapped,        // (tensor, flag, hooks, state): at least the first
+  kWrapped,        // (tensor, flag, hooks, state); only the first is required
   kConverted,      // (tensor, dtype, ...)
   kFromType,       // (function, type, arguments, state)
-  kWrapper,        // (class, dtype, size, ...), in a kFromType
-  kArray,          // numpy.ndarray, filled in by its state
+  kWrapper,        // (class, dtype, size, ...), inside a kFromType
+  kArray,          // numpy.ndarray, whose state has the content
   kBufferArray,    // (bytes, dtype, shape, order)
   kArrayScalar,    // (dtype, bytes)
-  kArrayType,      // ("f4", align, copy), its byte order in the state
+  kArrayType,      // ("f4", align, copy); the state has the byte order
   kEncode,         // (text, encoding): bytes in protocol 2
   kBytes,          // (): empty bytes in protocol 2
-  kLoadFromBytes,  // (a whole file of one storage)
+  kLoadFromBytes,  // (the bytes of a whole file with one storage)
   kLayout,         // ("torch.sparse_coo")
   kOrderedDict,    // ([pairs])
   kSize,           // ((dimensions))
-  kTypeTag,        // (value, type's name), of TorchScript
+  kTypeTag,        // (value, name of the type), in TorchScript
   kUnsupported,
 };
 
-// The number of arguments that torch's function takes, where declared_tensor() relies on it.
+// The number of arguments of torch's function, where declared_tensor() relies on it.
 struct Arity {
   std::uint8_t least = 0;
   std::uint8_t most = std::numeric_limits<std::uint8_t>::max();
@@ -53,21 +54,21 @@ struct Symbol {
   std::string_view name;
   Call call;
   Arity arity = {};
-  std::string_view refusal = {};  // for kUnsupported
+  std::string_view refusal = {};  // the reason for kUnsupported
 };
 
-// Labels the globals, so that calls need not be looked up by name for each tensor. This only saves
-// time.
+// Labels the globals, so that calls need not be looked up by name for each tensor. This is only an
+// optimization.
 void label_symbols(Pickle& pickle);
 
-// nullptr for anything but a known global.
+// Returns nullptr for anything but a known global.
 [[nodiscard]] const Symbol* find_symbol(const Pickle& pickle, NodeId id);
-// kNone for anything but an object made by a known call.
+// Returns kNone for anything but an object made by a known call.
 [[nodiscard]] Call call_of(const Pickle& pickle, NodeId id);
 
 using Arguments = std::span<const NodeId>;
 
-// The element type of one of torch's storage classes. kCorrupt, kUnsupported.
+// One of torch's storage classes and its element type. kCorrupt, kUnsupported.
 struct StorageClass {
   std::string_view name;
   DType dtype;
@@ -75,14 +76,14 @@ struct StorageClass {
 };
 [[nodiscard]] Result<StorageClass> storage_class_of(const Pickle& pickle, NodeId id);
 
-// The type that a symbol such as torch.float32 names. kUnsupported.
+// Returns the element type that a symbol such as torch.float32 denotes. kUnsupported.
 [[nodiscard]] Result<DType> read_dtype(const Pickle& pickle, NodeId id);
 
-// A tuple of ints, a list of them, or torch.Size of one; at most kMaxRank. `what` is for messages.
+// Reads a tuple or list of ints, or a torch.Size; at most kMaxRank of them. `what` is for messages.
 [[nodiscard]] Result<std::vector<std::int64_t>> read_integers(const Pickle& pickle, NodeId id,
                                                               std::string_view what);
 
-// "module.name" of a symbol, or of what an object would have called; long names are cut.
+// Returns "module.name" of a symbol, or of the callable of an object; long names are cut.
 [[nodiscard]] std::string type_name(const Pickle& pickle, NodeId id);
 
 }  // namespace onnx_external

@@ -311,7 +311,7 @@ Result<SaveReport> carry_out(const Command& command, Arguments& arguments) {
   return report;
 }
 
-// Whether the map of a graph alone is to be completed by the user.
+// Returns whether the user must complete the map of a single graph.
 bool lacks_keys(const Arguments& arguments, const Result<SaveReport>& report) {
   return arguments.graphs.size() == 1 && (report ? !report->models.front().slots_left().empty()
                                                  : may_lack_keys(report.error().code));

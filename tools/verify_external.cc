@@ -152,7 +152,7 @@ void take_model_back(CommandOptions& options) {
   }
 }
 
-// Why the command line names no model; nothing if it does.
+// Says why the command line names no model; empty if it names one.
 std::string_view no_model_text(const CommandOptions& options) {
   if (!options.first.empty()) {
     return {};

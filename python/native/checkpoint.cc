@@ -107,7 +107,7 @@ const SourceFile& file_of(const Checkpoint& checkpoint, std::uint32_t file) {
   return *CheckpointAccess::files(checkpoint)[file];
 }
 
-// Whether the path of a file still names what was opened.
+// Returns whether the path of a file still refers to the file that was opened.
 bool is_in_place(const Checkpoint& checkpoint, std::uint32_t file) {
   const SourceFile& opened = file_of(checkpoint, file);
   check(opened.check_unchanged());
@@ -188,7 +188,7 @@ nb::list notes(const Checkpoint& checkpoint) {
   return out;
 }
 
-// What is known of a folder: (kind, text) each.
+// Returns the facts that are known about a folder, each as (kind, text).
 nb::list facts_of_folder(const std::filesystem::path& folder) {
   constexpr std::array kKinds = {"foreign", "adapter", "quantized", "part"};
   nb::list out;

@@ -19,8 +19,8 @@ namespace {
 
 using Parts = std::vector<FlattenedPart>;
 
-// What Python sees of a PickledValue. It may outlive the call of the flattening function, and then
-// refuses to be used.
+// The Python object for a PickledValue. It may outlive the call of the flattening function; using
+// it after that is an error.
 class PickledHandle {
  public:
   PickledHandle(const PickledValue& value, std::shared_ptr<const bool> is_valid)

@@ -37,8 +37,8 @@ nb::list remedies_of(const ErrorDetails& details) {
   return remedies;
 }
 
-// What a function of the caller raised: as the cause of our exception; as it is if it is no
-// Exception (KeyboardInterrupt, SystemExit).
+// Raises what a function of the caller raised: as the cause of our exception or, if it is not an
+// Exception (KeyboardInterrupt, SystemExit), unchanged.
 void raise_from(nb::handle exception, nb::handle cause) {
   if (PyErr_GivenExceptionMatches(cause.ptr(), PyExc_Exception) == 0) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(cause.ptr())), cause.ptr());

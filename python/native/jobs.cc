@@ -83,7 +83,7 @@ struct GraphArgument {
   fs::path source_dir;  // empty: the model's own folder
 };
 
-// What a save works on. Data in memory is in one list for all graphs.
+// The inputs of a save. The data of all graphs in memory is in one list.
 struct SaveArguments {
   std::vector<GraphArgument> graphs;
   ProvidedList data;
@@ -92,7 +92,7 @@ struct SaveArguments {
   Sources old;  // for learn_map
 };
 
-// Of (name, model, base_dir or None).
+// Converts a list of (name, model, base_dir or None).
 std::vector<GraphArgument> graph_arguments(nb::handle list) {
   std::vector<GraphArgument> graphs;
   for (const nb::handle item : list) {

@@ -30,7 +30,7 @@ std::shared_ptr<const void> shared_reference(nb::handle object) {
           }};
 }
 
-// What str() returns; escaped where it is no text, and nothing if it raises.
+// Returns the result of str(), escaped if it is not valid text; "" if str() raises.
 std::string text_of(nb::handle object) {
   const auto text = nb::steal(PyObject_Str(object.ptr()));
   const auto bytes =
@@ -50,7 +50,7 @@ struct Making {
   std::shared_ptr<const Making> outer;
 };
 
-// What this thread is making, the innermost.
+// The innermost of the caller's functions that this thread is running.
 thread_local std::shared_ptr<const Making> making;
 
 template <typename Predicate>

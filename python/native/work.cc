@@ -14,10 +14,10 @@ namespace nb = nanobind;
 namespace onnx_external::python {
 namespace {
 
-// How long Ctrl-C may wait for the interpreter to look.
+// The longest time for which Ctrl-C may have to wait until the interpreter notices it.
 constexpr std::chrono::milliseconds kTick{50};
 
-// What the two threads share.
+// The state that the two threads share.
 class Shared {
  public:
   Continue report(const Progress& progress) {
@@ -64,7 +64,7 @@ const char* phase_name(Phase phase) {
   return "";
 }
 
-// What Python has to do between two ticks. Needs the GIL.
+// Does what Python requires between two ticks. Needs the GIL.
 void attend(nb::handle progress, const std::optional<Progress>& latest) {
   if (PyErr_CheckSignals() != 0) {
     throw nb::python_error();
@@ -80,7 +80,7 @@ void run_work(nb::handle progress, const std::function<void(const ProgressFn&)>&
   Shared shared;
   std::exception_ptr failure;  // of the work: out of memory
   std::exception_ptr pending;  // of Python: it ends the work
-  // What this thread does between two ticks, or itself does the work.
+  // Runs between two ticks on this thread, or during the work if this thread does it itself.
   const auto look = [&](const std::optional<Progress>& latest) {
     const nb::gil_scoped_acquire held;
     try {

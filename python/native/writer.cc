@@ -39,7 +39,7 @@ Error mismatch(const std::string& name) {
                "tensor " + quote(name) + ": its type or shape in the model differs"};
 }
 
-// What a TensorProto says about its data, without its type, shape and name.
+// Returns the fields of a TensorProto that describe its data, without type, shape and name.
 onnx::TensorProto data_of(onnx::TensorProto tensor) {
   tensor.clear_name();
   tensor.clear_data_type();

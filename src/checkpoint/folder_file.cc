@@ -145,8 +145,8 @@ Result<std::string> location_in(const Json& value) {
   return std::string(location);
 }
 
-// Which of several configurations counts depends on the version of transformers, so none but
-// config.json may name weights.
+// kAmbiguous if a configuration other than config.json may name weights, because it depends on the
+// version of transformers which configuration is used.
 Status check_versions(const fs::path& folder, const Json& config) {
   const Json* const listed = config.find(kVersions);
   const JsonArray* const names = listed == nullptr ? nullptr : listed->array();
@@ -207,7 +207,7 @@ Result<FolderFile> open_named(const fs::path& folder, const std::string& locatio
 
 // --- the usual names ---------------------------------------------------------------------------
 
-// What to say of the files that may be expected to be read instead of `names[taken]`.
+// Returns a note about files that users may expect to be read instead of `names[taken]`.
 std::string note_of(const fs::path& folder, const std::array<std::string, 4>& names,
                     std::size_t taken) {
   const auto text = [&](const std::string& other, std::string_view what, std::string_view why) {
@@ -239,7 +239,8 @@ tl::unexpected<Error> only_variants(const fs::path& folder, const std::vector<st
                    std::move(remedies));
 }
 
-// Why none of the usual files was found; no error if the folder may be of another kind.
+// Returns the reason why none of the usual files was found; no error if the folder may be of
+// another kind.
 Status check_missing(const fs::path& folder, const std::vector<std::string>& all,
                      const std::array<std::string, 4>& names, const std::string& variant) {
   for (const std::string& name : names) {

@@ -15,7 +15,7 @@
 namespace onnx_external {
 namespace {
 
-// What messages call an argument of a part.
+// Returns how messages refer to an argument of a part.
 std::string argument_name(const Checkpoint& part) {
   const bool has_path = !part.files().empty() && !part.files().front().path.empty();
   return has_path ? quote(part.files().front().path.string()) : "the given tensors";

@@ -68,7 +68,7 @@ SavedMatrix report_of(const GraphWeight& weight, const ChosenMatrix& chosen,
   return report;
 }
 
-// What runs the models: docs/quantize.md, "The nodes", has the versions.
+// Adds the runtimes that can run the models; docs/quantize.md, "The nodes", has the versions.
 void note_requirements(const QuantizeOptions& options, SaveReport& report) {
   const bool has_codes = std::any_of(report.models.begin(), report.models.end(),
                                      [](const auto& model) { return !model.quantized.empty(); });

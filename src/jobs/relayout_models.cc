@@ -82,7 +82,8 @@ Error nothing_to_move(const SaveJob& job) {
                     {{RemedyOption::kAttributes, "", "also moves values of Constant nodes"}});
 }
 
-// Whether the bytes of a tensor are made on demand, so that they cannot be compared before.
+// Returns whether bytes of a tensor are produced on demand, so that they cannot be compared
+// beforehand.
 bool makes_any(const Checkpoint& checkpoint) {
   const std::vector<Storage>& storages = checkpoint.storages();
   return std::any_of(storages.begin(), storages.end(),

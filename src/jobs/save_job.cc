@@ -96,7 +96,8 @@ std::string failed_text(const VerifyReport& report) {
   return text;
 }
 
-// How a staged save is read back; without a manifest, which each model has.
+// Returns the options for reading a staged save back. They do not include the manifest, because
+// each model has its own.
 VerifyOptions verify_options(const SaveJob& job) {
   const WriteOptions& write = job.options.write;
   VerifyOptions options;

@@ -20,7 +20,7 @@ constexpr std::string_view kNamespace = "namespace";
 constexpr std::string_view kClassHierarchy = "pkg.torch.onnx.class_hierarchy";
 constexpr std::string_view kFxNode = "pkg.torch.onnx.fx_node";
 constexpr std::string_view kFuseBatchNorm = "FuseBatchNorm";
-// What torch.export writes as the scope of operators whose modules it does not know.
+// The scope that torch.export records for operators whose modules it does not know.
 constexpr std::string_view kNoModule = "_empty_nn_module_stack_from_metadata_hook";
 
 // Numbers of the field metadata_props in onnx.proto since ONNX 1.16.
@@ -164,7 +164,8 @@ std::vector<std::string> modules_of_path(std::string_view path) {
   return modules;
 }
 
-// Of ": Model/layer1: Stage/layer1.0: Block/add: aten.add.Tensor".
+// Returns the modules in a namespace such as ": Model/layer1: Stage/layer1.0: Block/add:
+// aten.add.Tensor".
 std::vector<std::string> modules_of_namespace(std::string_view text) {
   std::vector<std::string> modules;
   while (modules.size() < kMaxModuleScopes) {

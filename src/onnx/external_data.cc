@@ -32,7 +32,7 @@ constexpr std::string_view kSetLocation =
     "onnx.save(m, 'MODEL.onnx')\"";
 constexpr std::string_view kExportAgain = "; export the model again";
 
-// Whether Python's int() reads the text, as onnx does.
+// Returns whether Python's int(), which onnx uses, can read the text.
 bool is_number_to_onnx(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n";
   const std::size_t first = std::min(text.find_first_not_of(kSpace), text.size());
@@ -137,7 +137,7 @@ class EntryReader {
     }
   }
 
-  // Whether it is stated and a number.
+  // Reads a number. Returns whether the key is stated and its value is a number.
   bool read_number(std::string_view key, std::uint64_t& out) {
     const std::string_view text = value_of(key);
     const auto value = parse_decimal(text);

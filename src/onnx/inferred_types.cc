@@ -45,7 +45,7 @@ void share_type(const OperatorRule& rule, const NodeValues& node, ValueTypes& ty
   spread(node.outputs, rule.same_outputs);
 }
 
-// What the rule says of the node; there is none for an operator that is not known.
+// Applies the rule to the node; there is no rule for an unknown operator.
 void apply(const OperatorRule* rule, const NodeValues& node, ValueTypes& types) {
   if (rule == nullptr) {
     return;

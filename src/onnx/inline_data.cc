@@ -16,7 +16,7 @@
 namespace onnx_external {
 namespace {
 
-// How the numbers of a typed field become bytes.
+// The conversion of the numbers in a typed field to bytes.
 struct Encoding {
   std::uint8_t field = kRawData;
   std::size_t width = 1;  // bytes of a number in raw data

@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::string_view kTransposedSuffix = ".transposed";
 
-// Whether the bytes that the kernel makes are those that the nodes read. MatMulNBits reads them as
-// they are. An embedding has no room for a padded block; the standard form has none either, nor for
-// a row of zero points that ends within a byte.
+// Returns whether the bytes that the kernel produces have the form that the nodes read. MatMulNBits
+// reads them unchanged. An embedding has no room for a padded block; neither has the standard form,
+// which also has none for a row of zero points that ends within a byte.
 bool fits(const Matrix& matrix, const Scheme& scheme, QuantizedForm form) {
   const bool is_standard = form == QuantizedForm::kDequantizeLinear;
   if (!is_standard && !matrix.is_gathered()) {
@@ -41,7 +41,7 @@ struct Verdict {
 
 using NodeSet = std::unordered_set<const onnx::NodeProto*>;
 
-// What the options and the role of a matrix say against codes.
+// Returns the reason, given by the options or the role of a matrix, not to quantize it.
 Verdict judge_use(const GraphWeight& weight, const Matrix& matrix, const QuantizeOptions& options) {
   for (const std::string& pattern : options.keep_float) {
     if (matches_pattern(weight.name, pattern) || matches_pattern(weight.key, pattern)) {
@@ -83,7 +83,7 @@ Verdict judge_matrix(const Matrix& matrix, const QuantizeOptions& options,
           scheme};
 }
 
-// Why nodes cannot take the codes; "" if they can.
+// Returns the reason why no node can read the codes; "" if one can.
 std::string wrong_with_kept(const Matrix& matrix, const KeptMatrix& kept, std::int64_t opset) {
   constexpr std::int64_t kTermsOpset = 15;  // Shape without the last dimension
   if (kept.scheme.terms && opset < kTermsOpset) {
@@ -202,7 +202,7 @@ class MatrixChooser {
   }
 
  private:
-  // Of the weight's matrices. If one of them stays as it is, so do all.
+  // Returns the verdicts on the weight's matrices. If one of them stays in floats, all of them do.
   Result<std::vector<Verdict>> judge(GraphWeight& weight) const {
     std::vector<Verdict> verdicts;
     for (const Matrix& matrix : weight.matrices) {

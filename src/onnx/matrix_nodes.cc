@@ -145,7 +145,7 @@ class MatrixReplacer {
     if (!is_added) {
       return put(product, *use.node);
     }
-    // What is added is no bias of one number a column, so an Add of its own does it.
+    // The addend is not a bias with one value per column, so it needs an Add node of its own.
     const std::string inner = put_before(std::move(product), *use.node);
     put(with_operator(*use.node, "Add", "", {inner, use.addend}), *use.node);
   }

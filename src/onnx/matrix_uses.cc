@@ -36,7 +36,7 @@ std::string operator_of(const onnx::NodeProto& node) {
   return (is_default_domain(node) ? "" : node.domain() + ".") + node.op_type();
 }
 
-// Where the model keeps its own tensors, by their messages.
+// The indices of the model's own tensors, by their messages.
 struct OwnTensors {
   std::unordered_map<const onnx::TensorProto*, std::size_t> external;
   std::unordered_map<const onnx::TensorProto*, std::size_t> inside;
@@ -255,7 +255,7 @@ class MatrixFinder {
     }
   }
 
-  // Whether the node has the two inputs and the output that its operator requires.
+  // Returns whether the node has the two inputs and the output that its operator requires.
   [[nodiscard]] static bool is_complete(const GraphNodeValues& node) {
     return node.inputs.size() >= 2 && node.inputs[0] != kNoValue && node.inputs[1] != kNoValue &&
            node.outputs.size() == 1 && node.outputs.front() != kNoValue;

@@ -72,7 +72,7 @@ class GraphValues {
     return {dims.begin(), dims.end()};
   }
 
-  // What is stated last holds.
+  // Sets the type and shape of a value. If they are set several times, the last ones are used.
   void state(std::string_view name, std::int32_t elem_type, std::optional<SymbolicShape> shape) {
     if (const ValueId value = id_of(name); value != kNoValue) {
       types_[value].elem_type = elem_type;

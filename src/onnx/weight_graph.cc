@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kIrWithDefaultValues = 4;
 
-// What a Constant node holds, if that is a tensor.
+// Returns the tensor in a Constant node; nullptr if there is none.
 const onnx::TensorProto* tensor_of(const onnx::NodeProto& node) {
   if (node.op_type() != "Constant" || !is_default_domain(node)) {
     return nullptr;

@@ -46,8 +46,8 @@ void refine_matmul_rank(NodeTypes& node) {
   }
 }
 
-// Of a second operand of unknown rank: it has the rank of the output, or less, and its rows are the
-// columns of the first one.
+// Limits a second operand of unknown rank: it has at most the rank of the output, and as many rows
+// as the first operand has columns.
 void limit_matmul(NodeTypes& node) {
   const auto& data = node.shape(node.in(0));
   const auto& out = node.shape(node.out(0));

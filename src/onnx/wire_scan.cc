@@ -66,7 +66,7 @@ const Child* child_of(Kind parent, WireTag tag) {
   return found == children.end() ? nullptr : &*found;
 }
 
-// How a value of a data field stands alone; nothing for a field without numbers.
+// Returns the wire type of an unpacked value in a data field; nullopt for a field without numbers.
 std::optional<WireType> value_type(std::uint32_t field) {
   switch (field) {
     case kFloatData:

@@ -18,7 +18,7 @@
 namespace onnx_external {
 namespace {
 
-// How every page begins, and other files do not.
+// Every page begins with this text, and other files do not.
 constexpr std::string_view kPageStart = "<!DOCTYPE html>\n<!-- A report of onnx-external. -->\n";
 constexpr std::string_view kPlace = "REPORT</script>";  // where the report goes
 
@@ -48,7 +48,7 @@ std::string embeddable(std::string_view json) {
   return out;
 }
 
-// How long the value is in a page.
+// Returns the length of the value in a page.
 std::size_t length_of(const Document& value) {
   constexpr std::size_t kSigns = 2;  // a colon, a comma, brackets
   if (!value.is_structured()) {

@@ -113,7 +113,7 @@ Status check_layout(const PlanOptions& layout) {
   return check_layout_options(layout);
 }
 
-// Where what is added stands.
+// The position of the data that was added.
 struct AddedPlace {
   std::optional<StreamedRange> place;  // nothing: in the initializer
   std::uint64_t bytes = 0;

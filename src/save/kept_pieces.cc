@@ -13,7 +13,7 @@
 namespace onnx_external {
 namespace {
 
-// Whether the codes of two matrices have the same bits and blocks.
+// Returns whether the codes of two matrices have the same number of bits and the same blocks.
 bool same_blocks(Scheme a, const Scheme& b) {
   a.zero_points = b.zero_points;
   a.terms = b.terms;

@@ -87,7 +87,7 @@ Result<KeptInputs> inputs_of(const MatrixRows& rows) {
   return inputs;
 }
 
-// Whether the stored bytes of a row are those that are kept, apart from flipped bits.
+// Returns whether the stored bytes of a row are saved unchanged, except for flipped bits.
 bool copies_codes(const QuantizedMatrix& matrix, const KeptForm& form) {
   const CodePacking& packing = matrix.codes.packing;
   return keeps_bytes(form) && packing.is_dense() && packing.axis == CodeAxis::kColumns &&
@@ -101,7 +101,7 @@ bool are_nibbles(std::span<const std::uint32_t> shifts) {
                      [](std::uint32_t shift) { return shift % 4 == 0 && shift < 32; });
 }
 
-// Whether pack_rows_of_words() makes the bytes.
+// Returns whether pack_rows_of_words() produces the bytes.
 bool packs_words(const QuantizedMatrix& matrix, const KeptForm& form) {
   const CodePacking& packing = matrix.codes.packing;
   return keeps_bytes(form) && packing.bits == 4 && packing.axis == CodeAxis::kRows &&
@@ -112,7 +112,7 @@ bool packs_words(const QuantizedMatrix& matrix, const KeptForm& form) {
          matrix.all_rows() % kRowsOfWord == 0;
 }
 
-// Whether the storage is put together from others, and quantized weights are among these.
+// Returns whether the storage is joined from other storages, some of which are quantized weights.
 bool is_joined_of_codes(const Checkpoint& checkpoint, std::uint32_t storage) {
   const auto& made_of = CheckpointAccess::contents(checkpoint).all.made_of;
   std::set<std::uint32_t> seen;

@@ -9,7 +9,8 @@
 namespace onnx_external {
 namespace {
 
-// Whether all zero points are the middle of the codes, as far as their bytes tell at once.
+// Returns whether all zero points are the middle of the codes, as far as this follows from their
+// bytes without unpacking them.
 Result<bool> are_middle_bytes(const PackedCodes& zeros, std::uint32_t added, unsigned middle) {
   constexpr std::uint64_t kBytesAtOnce = std::uint64_t{256} << 10;
   const std::uint32_t bits = zeros.packing.bits;

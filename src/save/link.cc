@@ -29,7 +29,7 @@ tl::unexpected<Error> not_linked(ErrorCode code, std::string message) {
   return fail(of_kind(ErrorKind::kNotLinked, {code, std::move(message)}));
 }
 
-// Why the bytes of a tensor are not a plain range of its file.
+// Says why the bytes of a tensor are not a plain range of its file.
 std::string_view obstacle(const TensorView& view, const Storage& storage, const Recipe& recipe) {
   if (storage.kind != StorageKind::kFile) {
     return storage.kind == StorageKind::kMemory ? "its bytes are in memory, not in a file"
@@ -82,7 +82,7 @@ tl::unexpected<Error> outside(const fs::path& path, const fs::path& out_dir) {
                   quote(out_dir.string()), quote(home.string())));
 }
 
-// How a model in `out_dir` spells the file.
+// Returns the location of the file in a model in `out_dir`.
 Result<std::string> location_of(const SourceFile& file, const fs::path& out_dir) {
   std::error_code no_target;
   std::error_code no_folder;

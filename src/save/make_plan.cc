@@ -172,7 +172,8 @@ class Planner {
     return add_to_range(std::move(tensor), next_range());
   }
 
-  // What is copied is checked there: its type and dims state how many bytes a tensor has.
+  // Checks data that stays inline, whose type and dims must state the number of bytes. Data that is
+  // copied is checked when it is copied.
   Status check_left_inline(const std::string& name, std::size_t index) const {
     TRY_IN("tensor " + quote(name), InlineReader::open(*model_, index));
     return {};
@@ -290,7 +291,8 @@ class Planner {
   std::optional<LinkedRanges> linked_;  // with Layout::kLink
   BytesIds ids_;
   std::vector<std::uint32_t> range_of_id_;
-  // Of the files that the given models refer to: folder, location, offset, length.
+  // The ranges of the files to which the given models refer, by folder, location, offset and
+  // length.
   std::map<std::tuple<std::string_view, std::string_view, std::uint64_t, std::uint64_t>,
            std::uint32_t>
       range_of_location_;

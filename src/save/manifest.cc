@@ -86,7 +86,7 @@ Result<std::string> optional_text(const Json& object, std::string_view name) {
                                       : text_member(object, name);
 }
 
-// Of what fits into T.
+// Returns a member that fits into T.
 template <typename T = std::uint64_t>
 Result<T> uint_member(const Json& object, std::string_view name) {
   constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<T>::max());

@@ -148,7 +148,7 @@ Result<ListedData> listed(FoldersOf& folders, const PlacedManifest& placed,
   return data;
 }
 
-// Whether one of these models has no manifest of its own.
+// Returns whether one of these models has no manifest of its own.
 Result<bool> lacks_manifest(const Directory& out, const std::set<std::string>& models) {
   for (const std::string& name : models) {
     TRY_ASSIGN(const auto model, read_identity(out, name));

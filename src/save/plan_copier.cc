@@ -51,8 +51,8 @@ Result<std::string> sha1_of(const OutputFile& file, std::uint64_t bytes) {
   return sha.hex();
 }
 
-// How many files may stay open until they are synced, so that the other files of the save can be
-// open, too.
+// Returns the number of files that may stay open until they are synced, so that the other files of
+// the save can also be open.
 std::size_t room_for_unsynced(const CopyJob& job, int threads) {
   constexpr std::size_t kOthers = 64;
   constexpr std::size_t kPerThread = 8;

@@ -301,7 +301,7 @@ Status Transaction::publish_models_after_first(const Publication& publication) c
   return {};
 }
 
-// What fails here is done by the next save, which the record tells what to do.
+// If something fails here, the next save does it, according to the record.
 void Transaction::clear_up(const Publication& publication) {
   for (int attempt = 0; attempt < kClearUpAttempts; ++attempt) {
     try {

@@ -20,7 +20,7 @@
 namespace onnx_external {
 namespace {
 
-// What the save stores in each slot of a model.
+// Returns what the save stores in each slot of a model.
 std::vector<std::optional<StoredSlot>> stored_slots(const SavePlan& plan, const Model& model,
                                                     std::uint32_t model_index,
                                                     const Checkpoint& checkpoint) {
@@ -35,7 +35,7 @@ std::vector<std::optional<StoredSlot>> stored_slots(const SavePlan& plan, const 
   return stored;
 }
 
-// How a weight is identified in a model: its slot, or where the model holds it.
+// Identifies a weight in a model: by its slot, or by where the model stores it.
 enum class WeightPlace : std::uint8_t { kSlot, kExternal, kInline };
 using WeightId = std::pair<WeightPlace, std::size_t>;
 

@@ -113,7 +113,7 @@ std::optional<ModelIdentity> identity_in(const Json& json) {
   return bytes && crc32 ? std::optional(ModelIdentity{*bytes, *crc32}) : std::nullopt;
 }
 
-// Whether a file may have this location: NAME or FOLDER/NAME.
+// Returns whether a file may have this location: NAME or FOLDER/NAME.
 bool is_good_location(std::string_view text) {
   const std::size_t slash = text.find('/');
   return check_plain_name(text.substr(0, slash)) &&
@@ -172,7 +172,8 @@ std::optional<std::string> entry_in(const Json* json) {
   return name && check_plain_name(*name) ? std::optional(*name) : std::nullopt;
 }
 
-// Whether a save may have these names: what follows uses them as names of entries.
+// Returns whether a save may have models with these names, which are later used as names of
+// entries.
 bool has_good_names(const std::vector<PublishedModel>& models) {
   std::vector<std::string> names;
   for (const PublishedModel& model : models) {

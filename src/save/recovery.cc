@@ -38,7 +38,7 @@ uid_t owner_of(const Directory& staging) {
   return ::fstat(staging.fd(), &info) == 0 ? info.st_uid : static_cast<uid_t>(-1);
 }
 
-// How far a save came with one of its models.
+// The progress that a save made with one of its models.
 enum class ModelState : std::uint8_t {
   kStaged,  // its rename did not happen
   kInPlace,

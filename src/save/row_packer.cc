@@ -16,7 +16,7 @@ std::uint64_t step_rows(std::uint64_t row_bytes) {
   return std::max<std::uint64_t>(1, kRowsAtOnceBytes / std::max<std::uint64_t>(1, row_bytes));
 }
 
-// Of each part.
+// Returns the bytes per row in each part.
 std::array<std::uint64_t, kMatrixParts> row_bytes_of(const PackedTensor& packed) {
   const auto layout = packed_layout(packed.scheme, 1, static_cast<std::int64_t>(packed.columns));
   return layout ? std::array{layout->codes.row_bytes, layout->scales.row_bytes,
@@ -74,7 +74,7 @@ class RowPacker::Collector {
         error_(error),
         rows_(buffers.rows.first(step_rows(all.source_row_bytes_) * all.source_row_bytes_)) {}
 
-  // Where the next bytes go, at most `most`; take_in() follows.
+  // Returns the memory for the next bytes, at most `most` of them; take_in() must follow.
   std::span<std::byte> room(std::uint64_t most) {
     const std::uint64_t left = (end_ - row_) * all_.source_row_bytes_;
     const std::uint64_t size = std::min<std::uint64_t>(rows_.size(), left);

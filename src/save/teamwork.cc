@@ -39,7 +39,8 @@ WrittenRanges ranges_of_others(const SavePlan& plan, const Team& team) {
   return others;
 }
 
-// What a process sends of each range that it copied: its CRC, and 1 if a number became infinite.
+// The message that a process sends for each range that it copied: its CRC, and 1 if a value became
+// infinite.
 using RangeResult = std::array<std::uint32_t, 2>;
 
 std::string text_of(const CopiedFiles& copied, const WrittenRanges& others) {

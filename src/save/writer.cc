@@ -167,7 +167,7 @@ SavePlan placed_in(const ModelSegments& segments, SavePlan plan) {
   return plan;
 }
 
-// What is written beside the model.
+// Everything that is written next to the model.
 struct DataPlan {
   std::optional<SavePlan> own;  // nothing: the given plan
   std::optional<ModelSegments>
@@ -239,7 +239,7 @@ Status write_models(std::vector<ModelBuilder>& builders, std::optional<ModelSegm
   return transaction.write_manifests(manifests, written);
 }
 
-// What the leader makes before anything is copied.
+// Everything that the leader prepares before anything is copied.
 struct PreparedOutput {
   Transaction transaction;
   WrittenRanges resumed;

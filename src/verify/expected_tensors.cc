@@ -23,7 +23,7 @@
 namespace onnx_external {
 namespace {
 
-// Whether the options choose pairs; other options only allow omissions.
+// Returns whether the options choose pairs; other options only allow omissions.
 bool chooses_pairs(const MappingOptions& options) {
   return options.prefix || !options.renames.empty() || !options.derived.empty() ||
          !options.map.empty();
@@ -64,8 +64,8 @@ std::optional<std::vector<ExpectedTensor>> recorded(const Manifest& manifest,
   return expected.empty() ? std::nullopt : std::optional(std::move(expected));
 }
 
-// Why a checkpoint cannot be compared with a quantized model in which recorded() found no keys.
-// Mapping would only find nodes that read codes.
+// Returns the error if a checkpoint cannot be compared with a quantized model in which recorded()
+// found no keys. A mapping would only find nodes that read codes.
 Status check_quantized_source(const Manifest& manifest) {
   std::string key;
   bool is_quantized = false;
@@ -192,7 +192,8 @@ MappingOptions options_of_save(const Manifest& manifest, const MappingOptions& g
   return options;
 }
 
-// Whether both give the same bytes, conversions aside, on which mapping has no opinion.
+// Returns whether both produce the same bytes, ignoring conversions, which the mapping does not
+// decide.
 bool same_bytes(const ExpectedTensor& wanted, const ExpectedTensor& record,
                 const Checkpoint& checkpoint) {
   BytesIds ids(checkpoint.storages());
@@ -240,7 +241,7 @@ void note_packed_keys(const Manifest& manifest, Given& given) {
   }
 }
 
-// Whether nothing but quantized keys came from the checkpoint.
+// Returns whether only quantized keys came from the checkpoint.
 bool all_are_packed(const std::vector<ExpectedTensor>& records) {
   return std::all_of(records.begin(), records.end(),
                      [](const ExpectedTensor& record) { return record.packed.has_value(); });

@@ -26,7 +26,8 @@ std::string_view location_of(const onnx::TensorProto& tensor) {
   return {};
 }
 
-// Where the manifest of a data file would be; empty if we would not write such a file.
+// Returns where the manifest for a data file would be; empty if this library would not write such a
+// file.
 std::string manifest_location(std::string_view data_file) {
   const std::size_t slash = data_file.rfind('/');
   if (slash != std::string_view::npos) {
@@ -54,7 +55,7 @@ std::vector<std::string> manifests_beside(const ModelFile& model, NamedAfter wan
   return names;
 }
 
-// Where manifests could be: in graph order, then beside the model.
+// Returns where manifests could be: in graph order, then next to the model.
 std::vector<std::string> manifest_locations(const ModelFile& model,
                                             std::span<const ListedTensor> tensors) {
   std::set<std::string> seen;

@@ -32,7 +32,7 @@ MatrixRecipe recipe_of(const WantedTensor& tensor) {
           packed.columns};
 }
 
-// Of a part, as it is compared.
+// The state of the comparison of one part.
 struct OpenPart {
   std::shared_ptr<const SourceFile> file;  // null once it cannot be read
   Crc32 crc;

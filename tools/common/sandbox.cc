@@ -106,7 +106,7 @@ bool allow(int ruleset, const fs::path& path, std::uint64_t access, std::uint64_
   return ::syscall(kAddRule, ruleset, kRulePathBeneath, &rule, 0) == 0;
 }
 
-// What a part of the sandbox says of itself.
+// The result of applying one part of the sandbox.
 struct Restriction {
   bool in_force = false;
   std::string text;  // its name, or why it is not in force

@@ -161,7 +161,8 @@ Result<Blocks> measure(const SparseTensor& tensor) {
   return blocks;
 }
 
-// Where the indices of each compressed row (or column) of one batch begin, and where they end.
+// Reads where the indices of each compressed row (or column) of one batch begin, and where they
+// end.
 Status read_starts(const SparsePart& compressed, std::uint64_t batch, std::uint64_t stored,
                    std::vector<std::uint64_t>& starts) {
   const std::uint64_t count = starts.size();

@@ -263,7 +263,8 @@ Result<ZipEntry> parse_central(const SourceFile& file, std::string_view director
   return entry;
 }
 
-// Where no descriptor follows the data, the local header repeats the central one.
+// Compares the sizes and the CRC in the local header with the central ones, which they repeat if no
+// descriptor follows the data.
 Status compare_sizes(const SourceFile& file, const ZipEntry& entry, std::string_view header,
                      std::string_view extra) {
   std::uint64_t stored = field<std::uint32_t>(header, 18);

@@ -259,7 +259,7 @@ struct PartRow {
   std::string_view what;
 };
 
-// What lies beside a model of transformers and belongs to it, and is in none of its classes.
+// Parts of a model that are next to the transformers model, but are not in any of its classes.
 constexpr std::array kParts = {
     PartRow{"model_head.pkl", "the SetFit classifier"},
     PartRow{"model_head.joblib", "the SetFit classifier"},

@@ -35,7 +35,7 @@ struct ShardMap {
   OwnedNameMap<std::uint32_t> shard_of;  // tensor -> index into `shards`
 };
 
-// What JSON is that is no index.
+// Says what a JSON file is that is not an index.
 std::string no_weight_map(const Json& json) {
   const auto has = [&](std::string_view key) {
     return json.object() != nullptr && json.find(key) != nullptr;
@@ -148,7 +148,7 @@ class Merger {
     }
   }
 
-  // What differs from the index; empty if nothing does.
+  // Returns what differs from the index; empty if nothing does.
   [[nodiscard]] std::string note() const {
     std::vector<std::string> names;
     for (const auto& [tensor, shard] : map_.shard_of) {

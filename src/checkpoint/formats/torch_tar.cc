@@ -255,7 +255,7 @@ struct Members {
   ByteRange pickle;
 };
 
-// What a tar file is that torch 0.1 did not write.
+// Describes a tar file that torch 0.1 did not write.
 std::string not_torchs(const std::map<std::string, ByteRange>& members) {
   constexpr std::size_t kShownMembers = 3;
   std::vector<std::string> names;

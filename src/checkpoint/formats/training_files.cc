@@ -39,7 +39,7 @@ constexpr std::array kStates = {"optimizer.pt"sv,
                                 "extra_state_world_size_#_rank_#.pt"sv};
 constexpr std::string_view kDeepSpeedStates = "_optim_states.pt";
 
-// What stands before the number of a rank in the names of parts and of their folders.
+// The texts that precede the number of a rank in the names of parts and of their folders.
 constexpr std::array kRankWords = {"rank"sv, "rank_"sv, "rank-"sv,   "consolidated."sv, "tp"sv,
                                    "tp_"sv,  "mp_"sv,   "-model_"sv, "part_"sv,         "part-"sv};
 

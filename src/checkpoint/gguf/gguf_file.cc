@@ -66,7 +66,7 @@ Result<std::uint64_t> read_number(GgufCursor& from, GgufType type) {
   }
 }
 
-// What is known of a vocabulary without its texts.
+// Keeps what is needed of a vocabulary without keeping its strings.
 class TokenSet {
  public:
   Status add(const std::string& token) {
@@ -183,7 +183,7 @@ class HeaderReader {
     return value;
   }
 
-  // Whether the items of an array are kept; there is a limit on all together.
+  // Returns whether the items of an array are kept. The items of all arrays together are limited.
   Result<bool> keeps(const GgufValue& value) {
     if (!value.is_array || value.count == 0) {
       return true;

@@ -183,7 +183,7 @@ std::vector<Remedy> keys_to_choose(const Pickle& pickle, const std::vector<Reach
   return remedies;
 }
 
-// What torch.optim.Optimizer.state_dict() gives.
+// Recognizes what torch.optim.Optimizer.state_dict() returns.
 bool is_optimizer_state(const Pickle& pickle) {
   WalkBudget budget(pickle);
   if (!is_dict(pickle, pickle.root())) {

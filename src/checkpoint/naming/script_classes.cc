@@ -28,7 +28,7 @@ std::optional<std::vector<std::string>> quoted_list(std::string_view text) {
   return names;
 }
 
-// What stands behind `start` on this line, if the line begins so.
+// If the line begins with `start`, returns the rest of the line.
 std::optional<std::string_view> after(std::string_view line, std::string_view start) {
   return line.starts_with(start) ? std::optional(line.substr(start.size())) : std::nullopt;
 }

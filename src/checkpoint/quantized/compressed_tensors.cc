@@ -36,7 +36,8 @@ struct WordForm {
   bool dense = true;
 };
 
-// Which bits the config's groups allow for the module; all from 2 to 8 without one.
+// Returns the numbers of bits that the config's groups allow for the module; all from 2 to 8 if
+// there is no config.
 std::vector<std::uint64_t> possible_bits(const QuantSettings& settings, const std::string& module) {
   std::vector<std::uint64_t> bits;
   for (const Json* const args : weight_args(settings, module)) {
@@ -156,7 +157,7 @@ Result<PackedCodes> packed_zeros(const MatrixFinder& finder, const QuantizedMatr
 constexpr std::array kOtherParts = {"input_scale"sv,  "input_zero_point"sv,  "input_global_scale"sv,
                                     "output_scale"sv, "output_zero_point"sv, "weight"sv};
 
-// How the names of the parts of a weight begin: with "MODULE.weight_", or "NAME_".
+// `begin`: the beginning of the names of the parts of a weight: "MODULE.weight_" or "NAME_".
 Status add_packed(MatrixFinder& finder, const std::string& module, const std::string& begin,
                   const std::string& name, const TensorView& packed, const TensorView& scales) {
   auto found = matrix_of(packed, 1);
@@ -210,7 +211,8 @@ Status find_stacked(MatrixFinder& finder) {
   return {};
 }
 
-// Whether a transform is applied to what a module reads or returns, and not to weights alone.
+// Returns whether a transform is applied to what a module reads or returns, and not only to
+// weights.
 bool is_online(const Json& scheme) {
   const JsonArray* const places = scheme.get<JsonArray>("apply");
   return places == nullptr || std::any_of(places->begin(), places->end(), [](const Json& place) {

@@ -74,8 +74,8 @@ std::optional<QuantizedMatrix> float4_matrix(const TensorView& codes, const Tens
   return matrix;
 }
 
-// Whether the scale of the whole is to be divided by. Its name says so, but some files have the
-// other convention, which makes weights of thousands.
+// Returns whether values must be divided by the scale of the whole tensor. The scale's name says
+// so, but some files use the other convention, which would result in weights of several thousand.
 Result<bool> second_divides(MatrixFinder& finder, const QuantizedMatrix& matrix, bool by_name) {
   const std::uint64_t count = std::min(matrix.scales.count, kScalesRead);
   TRY_ASSIGN(const auto second,

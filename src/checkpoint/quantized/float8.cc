@@ -23,7 +23,8 @@ bool is_float8_type(DType dtype) {
          dtype == DType::kFloat8E5M2 || dtype == DType::kFloat8E5M2FnUz;
 }
 
-// How the names of a weight and of its scales end, and that of the weight as it is listed.
+// The endings of the names of a weight and of its scales, and of the name under which the weight is
+// listed.
 struct Float8Names {
   std::string_view weight;
   std::string_view scale;

@@ -75,8 +75,8 @@ PackedCodes zero_codes_of(const MatrixFinder& finder, const GptqParts& parts) {
 
 enum class ZeroPoints : std::uint8_t { kAsStored, kOneLess, kVaried };
 
-// What the first zero points of a weight say, if all of them are the middle of the codes, or one
-// less, as symmetric weights have them.
+// Finds out whether the first zero points of a weight are all the middle of the codes, or all one
+// less, as in symmetric weights.
 Result<ZeroPoints> sample_zeros(const PackedCodes& zeros) {
   const std::uint64_t rows =
       std::clamp<std::uint64_t>(kMostZerosRead / zeros.columns, 1, zeros.rows);
@@ -92,7 +92,8 @@ Result<ZeroPoints> sample_zeros(const PackedCodes& zeros) {
   return codes.front() == middle ? ZeroPoints::kAsStored : ZeroPoints::kOneLess;
 }
 
-// What the settings say: GPTQ's first version stores zero points minus one.
+// Returns which version of the format the settings state: GPTQ's first version stores zero points
+// minus one.
 std::optional<bool> says_second_version(const QuantSettings& settings) {
   const std::string format = settings.text("checkpoint_format");
   const std::string other = settings.text("format");
@@ -102,8 +103,8 @@ std::optional<bool> says_second_version(const QuantSettings& settings) {
   return settings.is_given() ? std::optional(false) : std::nullopt;
 }
 
-// Whether zero points are stored as they are. The values decide where they can: files are known
-// whose settings name the other version.
+// Returns whether zero points are stored unchanged. If possible, the values decide, because there
+// are files whose settings state the wrong version.
 Result<bool> is_second_version(MatrixFinder& finder, const std::vector<PackedCodes>& zeros) {
   std::size_t as_stored = 0;
   std::size_t one_less = 0;

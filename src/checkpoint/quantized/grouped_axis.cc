@@ -66,7 +66,7 @@ Result<std::string> stored_text(const MatrixFinder& finder, const std::string& m
   return text;
 }
 
-// Whether a flag, a byte, is set.
+// Returns whether a flag, which is stored as a byte, is set.
 Result<bool> is_set(const MatrixFinder& finder, const std::string& module,
                     std::string_view component) {
   const TensorView* const view = finder.find(module, component);

@@ -18,7 +18,7 @@ constexpr std::uint64_t kMaxSettingsBytes = std::uint64_t{64} << 20;
 constexpr std::size_t kMaxSettingsDepth = 64;
 constexpr std::string_view kModelConfig = "config.json";
 
-// Where a file has the settings, and the method if it does not say one.
+// The position of the settings in a file, and the method if the settings do not state one.
 struct SettingsRow {
   std::string_view file;
   std::string_view member;  // empty: the file itself

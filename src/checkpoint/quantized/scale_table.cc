@@ -43,7 +43,7 @@ Result<TableShape> table_shape(const QuantizedMatrix& matrix, const TensorView& 
   return table;
 }
 
-// How many rows have the same scale, where there are scales for `count` blocks of them.
+// Returns the number of rows that share a scale if there are scales for `count` blocks of rows.
 Result<std::uint64_t> rows_of_block(std::uint64_t rows, std::uint64_t count,
                                     std::optional<std::int64_t> said, const TensorView& scales) {
   if (said && *said > 0) {

@@ -140,7 +140,7 @@ class TiledView::Band {
     return {};
   }
 
-  // Of the bytes that were read.
+  // Returns the CRC-32 of the bytes that were read.
   [[nodiscard]] std::uint32_t crc() const {
     if (is_run_) {
       return crcs_[0].value();

@@ -19,8 +19,8 @@ std::string byte_text(std::uint64_t offset) {
   return "byte " + std::to_string(offset);
 }
 
-// What stands before the object: the magic number, the version, and what machine wrote the file.
-// Raw data is little-endian whatever the last one says, and torch does not look at it either.
+// Reads what precedes the object: the magic number, the version, and facts about the machine that
+// wrote the file. These facts are ignored, as in torch: raw data is always little-endian.
 Status read_preamble(PickleStream& stream) {
   TRY(stream.next());
   std::uint64_t at = stream.position();

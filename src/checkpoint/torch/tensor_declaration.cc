@@ -247,7 +247,7 @@ Result<TensorDeclaration> of_type(Result<TensorDeclaration> tensor,
                      " when it is loaded; save it again from the CPU");
 }
 
-// What makes a tensor, once the wrappers around it are off.
+// Reads the call that makes a tensor, without the calls that wrap it.
 Result<TensorDeclaration> read_made(const Pickle& pickle, const Symbol& symbol, NodeId object,
                                     Arguments arguments) {
   switch (symbol.call) {
@@ -321,7 +321,7 @@ Status unwrap(const Pickle& pickle, Call wrapper, Arguments arguments, MakingCal
   return arguments.size() > kState ? check_state(pickle, arguments[kState]) : Status();
 }
 
-// What the call makes, as the calls around it want it.
+// Reads the result of the call in the form that the calls around it require.
 Result<TensorDeclaration> read_wanted(const Pickle& pickle, const Symbol& symbol,
                                       const MakingCall& call) {
   auto tensor =

@@ -36,7 +36,8 @@ bool is_saved_without_data(const ZipArchive& zip) {
 
 constexpr std::size_t kSampleBytes = 4096;
 
-// Whether a sample of the record is all zeros: its first bytes, those in the middle, the last.
+// Returns whether samples of the record are all zeros: its first bytes, those in the middle, and
+// the last ones.
 Result<bool> looks_empty(const SourceFile& file, const ZipEntry& entry) {
   std::array<std::byte, kSampleBytes> buffer{};
   const std::uint64_t bytes = std::min<std::uint64_t>(entry.size, buffer.size());
@@ -51,7 +52,8 @@ Result<bool> looks_empty(const SourceFile& file, const ZipEntry& entry) {
   return true;
 }
 
-// Whether nobody has filled such a file: as far as one looks, all records are zeros.
+// Returns whether a file that was saved without data has not been filled: all records that are
+// sampled are zeros.
 Result<bool> is_unfilled(const ZipArchive& zip) {
   constexpr std::size_t kMostSamples = 64;
   if (!is_saved_without_data(zip)) {

@@ -42,7 +42,8 @@ std::optional<NodeId> attribute(const Pickle& pickle, NodeId state, std::string_
   return found;
 }
 
-// How the tensor lies on each dimension of the mesh; nothing if the state does not say.
+// Returns the placement of the tensor on each dimension of the mesh; nullopt if the state does not
+// state it.
 std::optional<Arguments> placements(const Pickle& pickle, NodeId state) {
   const auto spec = attribute(pickle, state, "_spec");
   if (!spec || pickle.kind(*spec) != NodeKind::kObject) {

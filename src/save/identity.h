@@ -43,7 +43,7 @@ struct ModelIdentity {
 [[nodiscard]] std::optional<ModelIdentity> identify(const Directory& folder,
                                                     const std::string& model_name);
 
-// A manifest in which the files of the tensors are locations.
+// A manifest in which the files of the tensors are stated as locations in the output folder.
 struct PlacedManifest {
   std::string location;
   Manifest manifest;

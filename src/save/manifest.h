@@ -72,7 +72,7 @@ struct LinkedFile {
   friend bool operator==(const LinkedFile&, const LinkedFile&) = default;
 };
 
-// A model of the set that was saved together, including this model.
+// One of the models that were saved together as a set; this model is one of them.
 struct SetMember {
   std::string file;  // plain name, next to this model
   std::uint64_t bytes = 0;

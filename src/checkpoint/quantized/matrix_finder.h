@@ -48,9 +48,9 @@ class MatrixFinder {
 
   [[nodiscard]] StoredTensor stored(const TensorView& view) const;
 
-  // Adds a weight. `parts` are the names, after the module's, of the stored tensors that it
-  // replaces; names without a tensor are ignored. Errors of check_matrix(). `matrix.name` is the
-  // name of the weight.
+  // Adds a weight. `parts` are the names of the stored tensors that it replaces, without the
+  // module's name in front; names without a tensor are ignored. Errors of check_matrix().
+  // `matrix.name` is the name of the weight.
   [[nodiscard]] Status add(QuantizedMatrix matrix, const std::string& module,
                            const std::vector<std::string_view>& parts);
   // Adds a weight whose stored tensors have no common module; `parts` are their full names.

@@ -200,8 +200,8 @@ Status check_map_target(const Arguments& arguments) {
   return {};
 }
 
-// Writes a map file that the user can complete, after a save that left slots open or was refused
-// because of them.
+// Writes a map file for the user to complete, after a save that left slots open or failed because
+// of them.
 void save_template(const Command& command, const Arguments& arguments, const Error& refusal) {
   const auto text = map_template_text(arguments.options.files, path_of(arguments.graphs.front()),
                                       arguments.options.save, refusal.details.get());

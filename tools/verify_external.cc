@@ -142,7 +142,7 @@ SandboxPaths sandbox_paths(const Arguments& arguments) {
   return paths;
 }
 
-// --against takes every path behind it, so that in `--against CHECKPOINT MODEL` it has both.
+// --against takes every path after it, so in `--against CHECKPOINT MODEL` it has both.
 void take_model_back(CommandOptions& options) {
   auto& paths = options.others;
   const auto model = std::find_if(paths.begin(), paths.end(), is_graph);

@@ -115,7 +115,8 @@ bool is_in_place(const Checkpoint& checkpoint, std::uint32_t file) {
   return now && (*now)->same_file(opened);
 }
 
-// A range of a file, a whole one if there is no length; None if there is no room for a mapping.
+// Maps a range of a file, or the whole file if no length is given; None if there is no room for a
+// mapping.
 nb::object map_file(const Checkpoint& checkpoint, std::uint32_t file, std::uint64_t offset,
                     std::optional<std::uint64_t> length, bool writable) {
   const SourceFile& source = file_of(checkpoint, file);

@@ -69,8 +69,8 @@ fs::path or_current(const fs::path& source_dir) {
   return source_dir.empty() ? fs::path(".") : source_dir;
 }
 
-// Tensors beside the weights, or weights of before: what concerns the weights' own folder does not
-// concern them.
+// Opens other tensors than the weights, or earlier weights. Options about the folder of the weights
+// do not apply to them.
 Result<Checkpoint> open_others(Sources& others, OpenOptions options) {
   options.variant.clear();
   return others.open(options);
@@ -142,7 +142,7 @@ Status open_inputs(SaveArguments& inputs, const OpenOptions& options, std::vecto
 
 Result<SaveReport> save_models(SaveArguments& inputs, const SaveTarget& target,
                                SaveOptions options) {
-  // Compressed records are inflated beside the output, because /tmp may be small or memory.
+  // Compressed records are inflated next to the output, because /tmp may be small or in memory.
   options.open.scratch_dir = nearest_existing_folder(target.folder);
   std::optional<Checkpoint> old;
   if (const auto paths = inputs.old.paths(); paths) {

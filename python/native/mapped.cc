@@ -17,8 +17,8 @@ namespace nb = nanobind;
 namespace onnx_external::python {
 namespace {
 
-// A process may have 65,530 mappings (vm.max_map_count), and others need some, too: for the stacks
-// of threads and for large objects.
+// A process may have 65,530 mappings (vm.max_map_count), and others are needed for the stacks of
+// threads and for large objects.
 constexpr std::size_t kMostMappings = 16384;
 
 std::atomic<std::size_t> live_mappings = 0;
@@ -46,9 +46,9 @@ Result<std::optional<Mapped>> Mapped::map(const SourceFile& file, std::uint64_t 
   mapped.skipped_ = offset % static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   mapped.length_ = length + mapped.skipped_;
   mapped.writable_ = writable;
-  // Memory behind a read-only buffer can be written to, too: torch.from_numpy() makes tensors of
-  // such arrays, with a warning, and a write to one would end the process. Nothing is reserved,
-  // because a file may be larger than the memory of the machine.
+  // The mapping is writable even if its buffer is read-only: torch.from_numpy() makes tensors of
+  // such arrays, with a warning, and writing to one would otherwise end the process. No memory is
+  // reserved, because a file may be larger than the memory of the machine.
   void* const pages =
       ::mmap(nullptr, mapped.length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE,
              file.fd(), static_cast<off_t>(offset - mapped.skipped_));

@@ -43,7 +43,8 @@ std::string text_of(nb::handle object) {
   return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
 }
 
-// A function of the caller that is making bytes, and the one inside of which its save was begun.
+// A function of the caller that is producing bytes, and the function inside which its save was
+// started.
 struct Making {
   std::uint64_t identity = 0;
   const void* user = nullptr;

@@ -133,7 +133,8 @@ class AdapterMerger {
     return replace(tensor, name);
   }
 
-  // The base's tensor for a parameter: of this name, or the only one that ends like it.
+  // Returns the base's tensor for a parameter: the one of this name, or the only one whose name
+  // ends with it.
   Result<std::uint32_t> place_of(const std::string& name) const {
     if (const auto found = places_.find(name); found != places_.end()) {
       return found->second;
@@ -296,7 +297,7 @@ std::optional<GgufHeads> heads_of(const fs::path& base) {
              : std::optional(GgufHeads{*queries, keys == nullptr ? *queries : *keys});
 }
 
-// Appends an adapter's storages, and returns its tensors, which are no tensors of the checkpoint.
+// Appends an adapter's storages, and returns its tensors, which are not tensors of the checkpoint.
 std::vector<TensorView> take_tensors(FileContents part, FileContents& all) {
   part.tied_names.clear();
   const std::size_t count = all.tensors.size();

@@ -1,5 +1,5 @@
-// Derived tensors as views: of a key's storage where strides can express it, otherwise of a storage
-// that is put together from several when it is read.
+// Makes derived tensors views: of a key's storage if strides can express them, otherwise of a
+// storage that is joined from several storages when it is read.
 #include <algorithm>
 #include <climits>
 #include <map>
@@ -34,8 +34,8 @@ bool is_in_shape(const Value& value) {
   return value.view.shape == value.shape;
 }
 
-// The order of the dimensions, outermost first, in which the elements lie in their storage.
-// Dimensions of size 1 come first, so that parts that are stacked lie one after another.
+// Returns the order of the dimensions, outermost first, in which the elements are stored.
+// Dimensions of size 1 come first, so that stacked parts follow each other.
 std::vector<std::size_t> storage_order(const TensorView& view) {
   std::vector<std::size_t> order(view.shape.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -57,7 +57,8 @@ TensorView permuted(TensorView view, const std::vector<std::size_t>& order) {
   return view;
 }
 
-// The order in which all parts lie; as they are if they differ.
+// Returns the order in which the elements of all parts are stored; if the orders differ, the order
+// of the dimensions.
 std::vector<std::size_t> common_order(const std::vector<Value>& parts) {
   const auto largest =
       std::max_element(parts.begin(), parts.end(), [](const Value& a, const Value& b) {
@@ -120,7 +121,7 @@ class Deriver {
                                                        " definitions deep");
   }
 
-  // `above`: how deep the definition stands in others.
+  // `above`: how deeply the definition is nested in others.
   Result<const Value*> named(std::size_t number, std::size_t above) {
     TRY(check_depth(above + 1));
     if (!values_[number]) {
@@ -195,7 +196,7 @@ class Deriver {
     return is_in_shape(value) ? Status() : put_in_order(value);
   }
 
-  // Makes it a tensor whose elements lie in row-major order.
+  // Makes it a tensor whose elements are stored in row-major order.
   Status put_in_order(Value& value) {
     TRY_ASSIGN(const auto nbytes, contiguous_nbytes(value.view.dtype, value.shape));
     const std::uint32_t storage = add_computed(
@@ -314,7 +315,7 @@ class Deriver {
     return value;
   }
 
-  // A view of a new storage, which has the parts in the order in which they lie.
+  // Returns a view of a new storage that consists of the parts in their stored order.
   Result<TensorView> compose(const std::vector<Value>& parts, std::size_t dim, const Shape& shape) {
     const DType dtype = parts.front().view.dtype;
     TRY_ASSIGN(const auto nbytes, contiguous_nbytes(dtype, shape));

@@ -41,7 +41,7 @@ std::string with_variant(std::string_view name, const std::string& variant) {
                          : fmt::format("{}.{}{}", name.substr(0, dot), variant, name.substr(dot));
 }
 
-// In a pattern, '#' stands for a digit.
+// In a pattern, '#' matches a digit.
 bool matches(std::string_view text, std::string_view pattern) {
   return std::equal(text.begin(), text.end(), pattern.begin(), pattern.end(),
                     [](char c, char p) { return p == '#' ? c >= '0' && c <= '9' : c == p; });
@@ -110,8 +110,9 @@ Status check_for_trained_shards(const fs::path& folder, const std::vector<std::s
 
 // --- config.json -------------------------------------------------------------------------------
 
-// Most configurations have no such member and need no parsing, which is stricter than Python's: it
-// refuses Infinity, for example. A name can also be written with escapes.
+// Most configurations have no such member and need not be parsed. This matters because parsing is
+// stricter than Python's: it rejects Infinity, for example. A name can also be written with
+// escapes.
 bool may_have(std::string_view member, std::string_view text) {
   if (text.find(member) != std::string_view::npos) {
     return true;

@@ -57,7 +57,7 @@ bool is_checkpoint_format(FileFormat format, std::string_view name) {
   }
 }
 
-// Tells a pointer or weights of another format from the texts and pictures beside a model.
+// Distinguishes pointers, and weights in other formats, from the texts and images next to a model.
 bool stands_for_weights(const SourceFile& file) {
   constexpr std::array kEnds = {".safetensors", ".bin", ".pt", ".pth", ".ckpt"};
   const auto head = head_of(file);
@@ -100,7 +100,8 @@ Result<std::vector<std::string>> list_checkpoints(const std::filesystem::path& f
   return names;
 }
 
-// Leaves out the later files of models in several GGUF files, and the encoders beside a GGUF model.
+// Leaves out the later files of models in several GGUF files, and the encoders next to a GGUF
+// model.
 void drop_gguf_parts(std::vector<std::string>& names) {
   const std::vector<std::string> all = names;
   const auto is_there = [&](const std::string& name) {

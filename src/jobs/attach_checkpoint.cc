@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 
 using Paths = std::span<const fs::path>;
 
-// The old checkpoint may be the same state dict in another kind of file, without the key. If it has
-// the keys of the derived tensors, it gets these, too.
+// The old checkpoint may be the same state dict in another type of file, without the key. If it has
+// the keys of the derived tensors, these are also added to it.
 Result<Checkpoint> open_old(const SaveJob& job) {
   OpenOptions open = open_options(job.options, job.target.folder);
   open.variant.clear();  // of the new one
@@ -51,7 +51,7 @@ void add_settled(const MappingKeys& keys, std::span<const std::string> settled, 
 }
 
 // If all floats are converted to one type, the types of keys do not matter for the mapping. The
-// plan refuses slots that state another type.
+// plan rejects slots that state another type.
 MappingOptions mapping_options(const SaveOptions& options) {
   MappingOptions mapping = options.mapping;
   mapping.casts = options.plan.dtype ? Casts::kAllow : mapping.casts;

@@ -167,7 +167,7 @@ Status check_tensor(const ExternalTensor& entry, const TensorView& tensor) {
                   entry.offset, torch_name(tensor.dtype), shape_text(tensor.shape)));
 }
 
-// Puts the data of models in memory behind the keys.
+// Appends the data of models in memory to the keys.
 Status add_data_in_memory(SaveJob& job, std::vector<ProvidedTensor> tensors) {
   for (const Model& model : job.models) {
     for (const ExternalTensor& entry : model.external_tensors()) {

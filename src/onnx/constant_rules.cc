@@ -43,7 +43,8 @@ void refine_constant(ValueId value, const onnx::TensorProto& tensor, NodeTypes& 
   }
 }
 
-// The numbers of a value with more dimensions stand in another order once it is joined with others.
+// The numbers of a value with more dimensions would be in another order after joining it with
+// others.
 bool is_list(ValueId value, const NodeTypes& node) {
   const auto& shape = node.shape(value);
   return !shape || shape->size() < 2;

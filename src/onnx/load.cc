@@ -191,7 +191,7 @@ std::string other_protobuf(const std::filesystem::path& path) {
   return end == ".pb" ? "; perhaps it is a TensorFlow graph, or one tensor of test data" : "";
 }
 
-// Says what the file seems to be if it is no model.
+// Says what the file seems to be if it is not a model.
 Error explain(const SourceFile& file, Error error) {
   if (error.code != ErrorCode::kCorrupt) {
     return error;

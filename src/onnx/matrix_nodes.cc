@@ -211,7 +211,8 @@ class MatrixReplacer {
     return put_before(std::move(cast), node);
   }
 
-  // Puts a node before another one. Returns the fresh name of its output, which is its own, too.
+  // Inserts a node before another one. Returns the new name of its output, which is also the node's
+  // name.
   std::string put_before(onnx::NodeProto fresh, const onnx::NodeProto& node) {
     const std::string output = names_.take(node.output(0) + "_" + fresh.op_type());
     fresh.set_name(output);

@@ -19,7 +19,7 @@
 namespace onnx_external {
 namespace {
 
-// Constants of fewer elements are no weights.
+// Constants with fewer elements are not weights.
 constexpr std::uint64_t kMinConstantElements = 1024;
 
 double attribute_or(const onnx::NodeProto& node, std::string_view name, double otherwise) {

@@ -134,9 +134,9 @@ constexpr bool kIsWhole =
 using DetachedAttributes =
     std::map<std::pair<const onnx::FunctionProto*, int>, const onnx::AttributeProto*>;
 
-// Copies what protobuf writes for a message, with the edits in the place of what they change. The
-// text is read beside the message, since edits know messages by their addresses. Fields that the
-// protobuf classes do not know are copied as all others.
+// Copies what protobuf writes for a message, with the edits in place of what they change. The text
+// is read in parallel with the message, because edits identify messages by their addresses. Fields
+// that the protobuf classes do not know are copied like all others.
 class EditedCopy {
  public:
   // `text`: what protobuf writes for the message.

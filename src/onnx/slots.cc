@@ -91,7 +91,7 @@ class Collector {
     }
     const std::size_t first_value = values_.size();
     for (const auto& tensor : graph.initializer()) {
-      // First, so that an input of this name is no slot too.
+      // Comes first, so that an input of this name is not also a slot.
       note_duplicate(!define(g, tensor.name()) && !tensor.name().empty());
     }
     const std::size_t first_input = values_.size();

@@ -10,8 +10,8 @@
 namespace onnx_external {
 namespace {
 
-// The first window behind a jump is small: between two tensors stand a hundred bytes or so. Where
-// the reading goes on it doubles.
+// The first window after a jump is small, because there are only about a hundred bytes between two
+// tensors. If reading continues, it doubles.
 constexpr std::size_t kFirstWindow = std::size_t{4} << 10;
 constexpr std::size_t kMaxWindow = std::size_t{256} << 10;
 

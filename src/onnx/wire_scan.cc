@@ -275,7 +275,7 @@ std::vector<std::uint64_t> new_lengths(const WireScan& scan, std::span<const Wir
     lengths[edit.message] += edit.bytes;
     lengths[edit.message] -= edit.end - edit.begin;
   }
-  // Parents stand first, so each length is final before its parent's is.
+  // Parents come first, so each length is final before that of its parent.
   for (std::size_t i = lengths.size(); i-- > 0;) {
     const WireMessage& message = scan.messages[i];
     if (message.parent != WireMessage::kNone) {

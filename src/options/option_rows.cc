@@ -77,7 +77,7 @@ Status set_filter(NameFilter& filter, const std::string& text) {
   return {};
 }
 
-// SLOT=KEY, or a file. A file's name may contain "=", too, if there is such a file.
+// SLOT=KEY, or a file. If there is a file of that name, its name may also contain "=".
 Status take_map(CommandOptions& options, const std::string& text) {
   std::error_code ignored;
   const std::size_t equals = text.find('=');

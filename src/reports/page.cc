@@ -25,8 +25,8 @@ constexpr std::string_view kPlace = "REPORT</script>";  // where the report goes
 // Lists of more elements are cut; those of fewer share their room, as members of an object do.
 constexpr std::size_t kFewElements = 64;
 
-// JSON in which no text can end a script element or begin a comment. These characters stand in
-// strings only.
+// Returns JSON in which no text can end a script element or begin a comment. These characters occur
+// only in strings.
 std::string embeddable(std::string_view json) {
   std::string out;
   out.reserve(json.size());

@@ -250,7 +250,7 @@ struct ExternalDataWriter::State {
     return {};
   }
 
-  // Everything that stands in data files, with its places.
+  // Returns a plan with everything that is in data files, and where it is.
   SavePlan plan_of(const Model& model, WrittenRanges& written) const {
     SavePlan plan;
     plan.models.push_back({transaction.options().models.front()});

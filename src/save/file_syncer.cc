@@ -17,8 +17,8 @@ FileSyncer::FileSyncer(Sync sync, std::size_t files, std::size_t most_open)
       together_(are_synced_together(files)),
       most_unsynced_(std::min(most_open, kMaxUnsyncedFiles)) {}
 
-// Waiting a while before the fsync lets the disk work behind the copying, and lets one journal
-// commit serve many files.
+// Waiting a while before the fsync lets the disk work in parallel with the copying, and lets one
+// journal commit serve many files.
 Status FileSyncer::close(OutputFile file, std::uint64_t bytes) {
   if (sync_ == Sync::kNone) {
     return file.close();

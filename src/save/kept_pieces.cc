@@ -20,7 +20,7 @@ bool same_blocks(Scheme a, const Scheme& b) {
   return a == b;
 }
 
-// The scheme by which both can be kept, if they have the same blocks.
+// Returns the scheme by which both can be kept, provided that they have the same blocks.
 Scheme common_scheme(Scheme a, const Scheme& b) {
   a.terms = a.terms || b.terms;
   a.zero_points = (a.zero_points || b.zero_points) && !a.terms;

@@ -23,8 +23,8 @@ tl::unexpected<Error> too_many_bytes() {
   return fail(ErrorCode::kCorrupt, "the sizes of all tensors add up to more than 2^64 bytes");
 }
 
-// Returns the name from which the file name of a tensor is formed. It must tell the graphs of a set
-// apart, because each of them may have its own `val_3`.
+// Returns the name from which the file name of a tensor is formed. It must distinguish the graphs
+// of a set, because each of them may have its own `val_3`.
 std::string file_named_after(const SavePlan& plan, const PlannedTensor& tensor) {
   if (plan.is_of_one()) {
     return tensor.name;

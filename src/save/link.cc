@@ -52,7 +52,7 @@ std::string_view obstacle(const TensorView& view, const Storage& storage, const 
   return "its bytes are big-endian";
 }
 
-// The bytes that a processor loads at once: what an offset must be a multiple of.
+// Returns the number of bytes that a processor loads at once; an offset must be a multiple of it.
 std::uint64_t natural_alignment(std::int32_t data_type) {
   const auto dtype = dtype_from_onnx(data_type);
   return dtype ? swap_unit(*dtype) : 1;
@@ -112,7 +112,7 @@ Result<std::string> location_of(const SourceFile& file, const fs::path& out_dir)
   return location;
 }
 
-// The file that a range with that source lies in.
+// Returns the file that contains a range with that source.
 Result<std::shared_ptr<const SourceFile>> file_of(const PlannedTensor& tensor,
                                                   const SourceModels& models,
                                                   const Checkpoint& checkpoint) {

@@ -46,7 +46,7 @@ std::string_view value_of(const ExternalTensor& tensor) {
   return name;
 }
 
-// The type that the values of a key are converted to; nothing when they stay as they are.
+// Returns the type to which the values of a key are converted; nullopt if they are not converted.
 std::optional<DType> cast_target(DType dtype, const Slot* slot, const PlanOptions& options) {
   if (!can_cast_from(dtype)) {
     return std::nullopt;
@@ -58,8 +58,8 @@ std::optional<DType> cast_target(DType dtype, const Slot* slot, const PlanOption
   return target && *target != dtype && can_cast_to(*target) ? target : std::nullopt;
 }
 
-// Builds a plan tensor by tensor; the ranges are laid out last, when all are known. Only links have
-// their places at once.
+// Builds a plan tensor by tensor. The ranges are laid out last, when all of them are known; only
+// links have their positions immediately.
 class Planner {
  public:
   Planner(const SourceModels& models, const Checkpoint& checkpoint, const PlanOptions& options,

@@ -22,7 +22,7 @@ class FoldersOf {
  public:
   explicit FoldersOf(const Directory& out) : out_(out) {}
 
-  // Nothing when there is no such folder.
+  // Returns null if there is no such folder.
   Result<const Directory*> folder_of(const std::string& location) {
     const std::size_t slash = location.find('/');
     if (slash == std::string::npos) {
@@ -63,7 +63,7 @@ struct FileState {
   uid_t owner = 0;
 };
 
-// Nothing when there is no such regular file.
+// Returns nullopt if there is no such regular file.
 Result<std::optional<FileState>> file_state(const Directory& folder, const std::string& name) {
   constexpr std::uint64_t kNanoseconds = 1'000'000'000;
   struct stat info {};
@@ -101,7 +101,7 @@ TensorsOfFiles own_files(const Manifest& placed, const FileSet& in_use) {
   return files;
 }
 
-// Other models of a set may have data in the file, too.
+// Other models of a set may also have data in the file.
 bool has_size(const FileState& state, const std::vector<const ManifestTensor*>& tensors,
               bool is_of_set) {
   std::uint64_t end = 0;

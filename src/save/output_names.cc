@@ -54,8 +54,8 @@ Status check_output_name(std::string_view name, const char* what) {
   return {};
 }
 
-// The names that generations of a model's data have: folders called `folder` or "<folder>.N", and
-// files beside the model that are named after it or after `data`. They serve to choose the next N.
+// The names of generations of a model's data: folders called `folder` or "<folder>.N", and files
+// next to the model that are named after it or after `data`. The next N is chosen from them.
 struct GenerationNames {
   std::string model;   // "model.onnx"
   std::string folder;  // "initializers"

@@ -13,7 +13,7 @@
 namespace onnx_external {
 namespace {
 
-// Nothing for tensors that are no float matrices.
+// Returns nullopt for tensors that are not float matrices.
 std::optional<TensorInfo> info_of(const std::string& name, std::int32_t data_type,
                                   const Shape& dims) {
   const auto dtype = dtype_from_onnx(data_type);

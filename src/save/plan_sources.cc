@@ -19,8 +19,8 @@
 namespace onnx_external {
 namespace {
 
-// Feeds a hash with numbers of 7 bits a byte (most are small), and with texts and lists behind
-// their lengths.
+// Feeds a hash with numbers in 7 bits per byte (most are small), and with strings and lists
+// preceded by their lengths.
 class JobHasher {
  public:
   void add(std::string_view text) {
@@ -105,8 +105,8 @@ Status add_external(const Model& model, std::size_t index, JobHasher& hasher) {
   return {};
 }
 
-// The bytes stand in the model's file. A model from memory has none, and its save is never resumed:
-// its placeholders begin with random bytes.
+// The bytes are in the model's file. A model from memory has no file, and its save is never
+// resumed, because its placeholders begin with random bytes.
 Status add_inline(const Model& model, std::size_t index, JobHasher& hasher) {
   const CutTensors& cuts = ModelAccess::cuts(model);
   const auto& file = cuts.shared_file();

@@ -11,7 +11,7 @@
 namespace onnx_external {
 namespace {
 
-// The rows that are quantized at once.
+// Returns the number of rows that are quantized at once.
 std::uint64_t step_rows(std::uint64_t row_bytes) {
   return std::max<std::uint64_t>(1, kRowsAtOnceBytes / std::max<std::uint64_t>(1, row_bytes));
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMaxUnsyncedStreams = 64;
 
-// No model can have this name: check_output_names() refuses the prefix.
+// No model can have this name, because check_output_names() rejects the prefix.
 std::string staged_shard_name(std::size_t number) {
   return fmt::format(".save-external.{:05}.data", number);
 }

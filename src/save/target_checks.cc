@@ -84,7 +84,7 @@ Status check_file_sizes(const Directory& out, const TargetNeeds& needs) {
   return {};
 }
 
-// Nothing when the file system does not tell.
+// Returns nullopt if the file system does not report it.
 std::optional<std::uint64_t> free_bytes(const Directory& out) {
   struct statvfs system {};
   if (::fstatvfs(out.fd(), &system) != 0 || system.f_blocks == 0) {
@@ -160,7 +160,8 @@ Status check_target_limits(const Directory& out, const TargetNeeds& needs) {
   return check_free_bytes(out, needs);
 }
 
-// The probe has the name of a staging folder, so that the next save removes one that is left.
+// The probe has the name of a staging folder, so that the next save removes a probe that was left
+// behind.
 Status check_target_calls(const Directory& out, const Directory& staging,
                           const TransactionOptions& options) {
   const Sync sync = probed_sync(options);

@@ -143,7 +143,7 @@ Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkp
       [&](std::size_t index, int) { return checkpoint.check_storage(partly_used[index]); });
 }
 
-// The ranges that a killed save of this job wrote, as far as they are sound.
+// Returns the ranges that a killed save of this job wrote, as far as their bytes are correct.
 Result<WrittenRanges> resumed_ranges(const SavePlan& plan, Transaction& transaction,
                                      const WriteOptions& options, ProgressMeter& meter) {
   if (!transaction.is_taken_over()) {
@@ -174,7 +174,7 @@ struct DataPlan {
       model;  // kInline: the model is the data file, so its form comes first
 };
 
-// Adds what is written beside linked ranges: the first ranges, with their numbers.
+// Adds what is written in addition to linked ranges: the first ranges, with their numbers.
 void add_written_part(const SavePlan& plan, SavePlan& part) {
   const auto count = static_cast<std::ptrdiff_t>(plan.written_ranges());
   if (count == 0) {

@@ -29,7 +29,7 @@ bool chooses_pairs(const MappingOptions& options) {
          !options.map.empty();
 }
 
-// The model's manifest, if it has one that can be read.
+// Returns the model's manifest, if it has one that can be read.
 Result<std::optional<Manifest>> readable_manifest(const std::filesystem::path& model_path) {
   TRY_ASSIGN(auto model, read_model_file(model_path));
   TRY_ASSIGN(const auto tensors, list_tensors(*model.proto));
@@ -207,8 +207,8 @@ bool same_bytes(const ExpectedTensor& wanted, const ExpectedTensor& record,
                   with_cast(wanted.recipe, false) == with_cast(record.recipe, false);
 }
 
-// The manifest lies in the package that is being verified, so it only adds to what the mapping
-// finds: the save may have had options that this verification does not have.
+// The manifest is in the package that is being verified, so it only adds to the result of the
+// mapping: the save may have had options that this verification does not have.
 std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected,
                                    const Checkpoint& checkpoint,
                                    std::vector<ExpectedTensor> records) {
@@ -290,8 +290,8 @@ Result<std::vector<ExpectedTensor>> expected_by_record(Given& given, const Manif
   return expected;
 }
 
-// The keys that another model of the set uses; nothing if it is not the one that was saved with
-// this one, or does not fit the checkpoint.
+// Returns the keys that another model of the set uses; nullopt if the model is not the one that was
+// saved with this one, or does not fit the checkpoint.
 Result<std::optional<std::vector<std::string>>> keys_of_member(const std::filesystem::path& path,
                                                                const SetMember& member,
                                                                const Checkpoint& checkpoint,

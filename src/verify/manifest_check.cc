@@ -39,8 +39,8 @@ std::string manifest_location(std::string_view data_file) {
 
 enum class NamedAfter : std::uint8_t { kModel, kOthers };
 
-// Manifests beside the model: those that are named after it, because linked data does not lead to
-// one, or those of other names, because a copy of a model has the manifest of the model.
+// Returns manifests next to the model: those named after it, because linked data does not lead to
+// one, or those with other names, because a copy of a model has the manifest of the model.
 std::vector<std::string> manifests_beside(const ModelFile& model, NamedAfter wanted) {
   const auto folder = Directory::open(model.folder);
   const auto entries = folder ? folder->entries() : fail(folder.error());

@@ -256,7 +256,7 @@ ModelFile ModelVerifier::described_model() const {
   return described;
 }
 
-// A piece has no manifest of its own: that of its parent tells what its data must be.
+// A cut piece has no manifest of its own. The manifest of its parent says what its data must be.
 void ModelVerifier::read_manifest(const std::string& known) {
   read_parent();
   const ModelFile described = described_model();

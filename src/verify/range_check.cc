@@ -264,7 +264,7 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
   return ranges;
 }
 
-// The same range without a comparison: its CRC will tell.
+// Reduces a check to the CRC of its range, without a comparison.
 void check_by_crc_alone(RangeCheck& check) {
   check.equals.reset();
   check.wants_crc = true;

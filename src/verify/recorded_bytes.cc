@@ -30,7 +30,7 @@ bool is_of_checkpoint_alone(const SavePlan& plan, std::uint32_t model_index) {
          std::all_of(plan.tensors.begin(), plan.tensors.end(), is_of_checkpoint);
 }
 
-// nullopt if there is no manifest; the model is read only if there is one.
+// Returns nullopt if there is no manifest; the model is read only if there is one.
 Result<std::optional<FoundManifest>> manifest_of(ModelFile& model,
                                                  const std::filesystem::path& path,
                                                  const std::vector<ListedTensor>& tensors) {

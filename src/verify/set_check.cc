@@ -19,7 +19,8 @@ ModelIdentity identity_of(const SetMember& member) {
   return {member.bytes, member.crc32};
 }
 
-// The models of a cut off set with this one that are not in place; empty if there is no such set.
+// Returns the models that are not in place, in a set whose save was killed and to which this model
+// belongs; empty if there is no such set.
 std::vector<std::string> not_in_place(const Directory& folder, const Publication& publication,
                                       const std::string& model) {
   std::vector<std::string> names;

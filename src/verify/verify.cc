@@ -102,7 +102,7 @@ Result<Verified> verify_once(std::span<const ModelToVerify> models, const Checkp
   return verified;
 }
 
-// True if a model with findings has been replaced meanwhile.
+// Returns whether a model with findings has been replaced since it was read.
 bool was_replaced(std::span<const ModelToVerify> models, const Verified& verified) {
   for (std::size_t i = 0; i < models.size(); ++i) {
     if (!verified.reports[i].ok() && !is_current(models[i].path, verified.models[i])) {

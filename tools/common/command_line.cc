@@ -56,7 +56,7 @@ void CommandLine::value(const std::string& name, const TakeText& take) {
 }
 
 void CommandLine::repeatable(const std::string& name, const TakeText& take) {
-  // Otherwise it would also take the words behind its value.
+  // Otherwise it would also take the arguments after its value.
   app_->add_option_function<Texts>(name, for_each(take))->allow_extra_args(false);
 }
 

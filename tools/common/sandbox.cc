@@ -137,8 +137,8 @@ Restriction restrict_files(const SandboxPaths& paths) {
 }
 
 #ifdef ONNX_EXTERNAL_SECCOMP
-// clone() stays allowed for threads. clone3() is refused, because its flags are behind a pointer
-// that a filter cannot read; the C library then uses clone().
+// clone() stays allowed for threads. clone3() is forbidden, because a filter cannot read its flags,
+// which are behind a pointer; the C library then uses clone().
 bool forbid_processes(scmp_filter_ctx filter) {
   const scmp_arg_cmp is_process{
       .arg = 0, .op = SCMP_CMP_MASKED_EQ, .datum_a = CLONE_THREAD, .datum_b = 0};
@@ -223,7 +223,8 @@ Restriction restrict_calls() {
 }
 #endif
 
-// Only a regular file can be an index; opening a FIFO would wait. open_checkpoint() refuses others.
+// Only a regular file can be an index; opening a FIFO would wait. open_checkpoint() rejects other
+// files.
 bool may_be_index(const fs::path& path) {
   const auto file = SourceFile::open(path);
   const auto format = file ? sniff_format(**file) : Result<FileFormat>(FileFormat::kUnknown);

@@ -108,8 +108,8 @@ std::string keys_text(const SaveReport& report, Lists lists) {
          names_line("tied", tied_names(report.keys), lists);
 }
 
-// The data of the graph that is kept although no option asks for it: the exporter made it, and no
-// key stands for it.
+// Lists the data of the graph that is kept although no option asks for it, because the exporter
+// made it and no key corresponds to it.
 std::vector<std::string> constants(const SavedModel& report) {
   std::vector<std::string> names;
   for (const LeftName& left : report.left) {

@@ -18,7 +18,8 @@
 namespace onnx_external {
 namespace {
 
-// Bytes from the start of the storage to element 0, once the whole view lies inside.
+// Returns the bytes from the start of the storage to element 0 if the whole view is inside the
+// storage.
 Result<std::uint64_t> checked_offset(const TensorDeclaration& declared,
                                      std::uint64_t storage_bytes) {
   const auto extent = extent_bytes(declared.dtype, declared.shape, declared.strides);

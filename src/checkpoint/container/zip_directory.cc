@@ -59,8 +59,8 @@ tl::unexpected<Error> corrupt(const SourceFile& file, std::uint64_t offset,
   return fail(ErrorCode::kCorrupt, file.name() + ": byte " + std::to_string(offset) + ": " + what);
 }
 
-// The position in `tail` of the end record: the only one whose comment ends with the file, or else
-// the last one, which torch takes, whatever stands behind it.
+// Returns the position of the end record in `tail`: the only one whose comment ends with the file,
+// or else the last one, which torch uses, whatever follows it.
 Result<std::size_t> find_end_record(const SourceFile& file, std::string_view tail) {
   std::optional<std::size_t> found;
   std::optional<std::size_t> last;
@@ -178,7 +178,7 @@ Status apply_zip64(const SourceFile& file, std::uint64_t at, std::string_view ex
   return corrupt(file, at, "zip64 extra field is missing");
 }
 
-// Values that read 0xFFFFFFFF stand in the zip64 extra, in the order given.
+// Values that read 0xFFFFFFFF are stored in the zip64 extra field, in the given order.
 Status resolve_zip64(const SourceFile& file, std::uint64_t at, std::string_view extra,
                      std::initializer_list<std::uint64_t*> values) {
   std::array<std::uint64_t*, 3> deferring{};

@@ -85,7 +85,7 @@ bool is_zlib(std::string_view head) {
                      [&](std::string_view start) { return head.starts_with(start); });
 }
 
-// The error for a file whose content is no checkpoint.
+// Returns the error for a file whose content is not a checkpoint.
 Error refusal(const SourceFile& file, std::string_view head) {
   const auto found = foreign_format(head);
   std::string what = found ? found->text() : "not a checkpoint of a known format";

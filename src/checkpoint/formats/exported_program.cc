@@ -266,7 +266,8 @@ std::vector<std::string> program_names(const ZipArchive& zip) {
   return names;
 }
 
-// The programs that the options ask for, and whether their names stand before those of tensors.
+// The programs that the options select, and whether the names of tensors are prefixed with those of
+// the programs.
 struct Chosen {
   std::vector<std::string> programs;
   bool prefixed = false;

@@ -52,8 +52,8 @@ struct LayoutRow {
   bool is_read = false;  // its weights are read as a checkpoint; it is not a model of transformers
 };
 
-// Folders that hold weights in parts, in a layout of another library, or in a folder inside. The
-// first that fits is told. Formats of single files are in base/foreign_format.cc.
+// Folders that hold weights in parts, in the layout of another library, or in a subfolder. The
+// first match is reported. Formats of single files are in base/foreign_format.cc.
 constexpr std::array kLayoutRows = {
     LayoutRow{"zero_to_fp32.py", "", "a DeepSpeed checkpoint in parts",
               "join them first: python zero_to_fp32.py . OUTPUT"},
@@ -228,7 +228,7 @@ void add_config(const Json& config, Facts& facts) {
   add_quantization(config, facts);
 }
 
-// sentence-transformers: modules.json lists what runs one behind the other.
+// sentence-transformers: modules.json lists the parts that run one after another.
 void add_sentence_parts(const Json& modules, bool has_config, Facts& facts) {
   std::vector<std::string> others;
   std::string transformer;

@@ -16,7 +16,7 @@
 namespace onnx_external {
 namespace {
 
-// joblib puts the bytes of an array behind an object of this class.
+// joblib stores the bytes of an array after an object of this class.
 bool is_of_joblib(const SourceFile& file) {
   constexpr std::uint64_t kSearched = std::uint64_t{1} << 16;
   std::string head(static_cast<std::size_t>(std::min(file.size(), kSearched)), '\0');

@@ -16,7 +16,7 @@ using namespace std::string_view_literals;
 
 constexpr std::size_t kShownParts = 2;
 
-// The Trainer's, accelerate's, DeepSpeed's, FSDP's; '#' stands for digits.
+// The states that Trainer, accelerate, DeepSpeed and FSDP write; '#' matches digits.
 constexpr std::array kStates = {"optimizer.pt"sv,
                                 "optimizer.pth"sv,
                                 "optimizer.bin"sv,

@@ -19,10 +19,11 @@
 namespace onnx_external {
 namespace {
 
-// Bytes that are read at once, or one row: they stay in the processor's cache until they are used.
+// The bytes read at once, at least one row, are few enough to stay in the processor's cache until
+// they are used.
 constexpr std::uint64_t kBytesAtOnce = std::uint64_t{1} << 16;
 
-// Rows of a weight that lie evenly in a tensor.
+// Rows of a weight that are evenly spaced in a tensor.
 struct RowRun {
   const BlockTensor* tensor = nullptr;
   std::uint64_t stored = 0;       // the first row there
@@ -125,7 +126,7 @@ class BlockRowReader final : public BlockReader {
     }
   }
 
-  // The first of these rows, and those after it that lie evenly with it.
+  // Returns the first of these rows and those after it that are evenly spaced.
   [[nodiscard]] RowRun run_at(std::uint64_t row, std::uint64_t most) const {
     const std::uint64_t at = source_.first_row + row;
     const std::uint64_t head = source_.head_rows;

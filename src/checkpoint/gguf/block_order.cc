@@ -9,7 +9,7 @@
 namespace onnx_external {
 namespace {
 
-// Numbers of a block: `count` of `bytes` bytes, each `step` bytes behind the one before.
+// The numbers in a block: `count` numbers of `bytes` bytes, `step` bytes apart.
 struct BlockNumbers {
   std::size_t first = 0;
   std::size_t bytes = 2;

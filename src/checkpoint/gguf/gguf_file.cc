@@ -323,8 +323,8 @@ class HeaderReader {
     return more ? std::optional(*more & ~(alignment_ - 1)) : std::nullopt;
   }
 
-  // Tensors follow each other without gaps but for those of the alignment, in any order. A type
-  // that lies about the bytes of a tensor shows by a gap or an overlap.
+  // Tensors follow each other in any order, without gaps except for alignment. A type that
+  // misstates the bytes of a tensor therefore causes a gap or an overlap.
   Status place_tensors() {
     const auto data = padded(from_.at());
     if (!data || (!out_.tensors.empty() && *data > out_.file->size())) {

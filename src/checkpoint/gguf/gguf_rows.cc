@@ -111,7 +111,7 @@ class NumberReader {
     return {};
   }
 
-  // `bytes`: stored numbers, the first of which is number `at` of the weight.
+  // `bytes`: stored numbers, the first of which is element `at` of the weight.
   void put(std::uint64_t at, std::size_t place, std::span<std::byte> bytes) {
     if (rows_.from[place].order == ByteOrder::kBig) {
       reverse_each(bytes, unit_);

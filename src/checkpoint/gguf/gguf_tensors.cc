@@ -26,10 +26,10 @@
 namespace onnx_external {
 namespace {
 
-// Not a key of the file; gguf-py calls what it adds to keys so, too.
+// Not a key of the file; gguf-py uses the same prefix for what it adds to the keys.
 constexpr std::string_view kTensorTypes = "GGUF.tensor_types";
 
-// Blocks of a tensor by which their byte order is found.
+// The number of blocks of a tensor from which their byte order is detected.
 constexpr std::uint64_t kBlocksOfOrder = 64;
 
 class Lister {

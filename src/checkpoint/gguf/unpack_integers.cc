@@ -24,7 +24,7 @@ void low_then_high(const std::uint8_t* bytes, int minus, std::int8_t* out) {
   }
 }
 
-// The same with a fifth bit: that of element i is bit i.
+// Does the same with a fifth bit: bit i is that of element i.
 void with_fifth_bit(const std::uint8_t* fifth, const std::uint8_t* bytes, int minus,
                     std::int8_t* out) {
   std::array<std::uint8_t, 2 * kHalfBlock> bits;

@@ -33,7 +33,7 @@ std::optional<std::string_view> after(std::string_view line, std::string_view st
   return line.starts_with(start) ? std::optional(line.substr(start.size())) : std::nullopt;
 }
 
-// The classes of one file. Attributes stand in the first lines of a class, one list a line.
+// Reads the classes of one file. Attributes are in the first lines of a class, one list per line.
 std::map<std::string, ScriptClass, std::less<>> parse_classes(std::string_view code) {
   std::map<std::string, ScriptClass, std::less<>> classes;
   ScriptClass* open = nullptr;

@@ -11,7 +11,7 @@ namespace onnx_external {
 namespace {
 
 constexpr std::uint64_t kByteBits = 8;
-// So that a code may be loaded with bytes behind it.
+// Allows a code to be loaded together with the bytes after it.
 constexpr std::size_t kLoadedBehind = 8;
 
 template <typename Word>

@@ -69,7 +69,8 @@ SaidBlock said_block(const QuantSettings& settings, const std::string& module) {
   return said;
 }
 
-// transformers leaves weights of few rows as they are, but writes a scale that nobody has filled.
+// transformers leaves weights with few rows unchanged, but writes a scale for them that nobody has
+// filled.
 void hide_unused(MatrixFinder& finder, const std::string& module, const TensorView& weight) {
   const TensorView* const scale = finder.find(module, "weight_scale_inv");
   if (finder.settings().is_given() && scale != nullptr && !is_float8_type(weight.dtype) &&

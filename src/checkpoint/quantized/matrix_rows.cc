@@ -17,7 +17,7 @@
 namespace onnx_external {
 namespace {
 
-// The codes that are unpacked at once, or one row.
+// The number of codes that are unpacked at once; at least one row.
 constexpr std::uint64_t kCodesAtOnce = std::uint64_t{1} << 18;
 
 std::vector<std::uint32_t> group_order(std::span<const std::int64_t> index) {

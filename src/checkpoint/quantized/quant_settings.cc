@@ -39,8 +39,8 @@ constexpr std::array kPlaces = {
 // Parts of a model have their own configs.
 constexpr std::array<std::string_view, 3> kParts = {"text_config", "language_config", "llm_config"};
 
-// With `only_if_named`, a file that has none of the members is not parsed: Python also writes
-// Infinity, which is no JSON.
+// With `only_if_named`, a file that has none of the members is not parsed, because Python also
+// writes Infinity, which is not valid JSON.
 Result<std::optional<Json>> parse_file(const fs::path& folder, std::string_view name,
                                        bool only_if_named) {
   std::error_code ignored;

@@ -20,7 +20,7 @@ namespace {
 
 using FindMethod = Status (*)(MatrixFinder&);
 
-// In this order, as a tensor that one has taken is no part for the next.
+// In this order, because a tensor that one method has used cannot be a part for the next.
 constexpr std::array<FindMethod, 8> kMethods = {
     find_compressed_tensors, find_float4,       find_float8,        find_awq, find_gptq,
     find_bitsandbytes,       find_grouped_axis, find_plain_integers};
@@ -37,7 +37,7 @@ void hide_unused_scales(MatrixFinder& finder) {
   }
 }
 
-// Layouts of which no formula is known here, most of them for kernels of GPUs.
+// Layouts whose formula is not known here; most of them are made for GPU kernels.
 struct RefusedLayout {
   std::string_view key;
   std::string_view value;

@@ -1,4 +1,4 @@
-// Opens checkpoints, which are the named tensors in one or several files, and reads their bytes.
+// Opens checkpoints (named tensors that are stored in one or more files) and reads their bytes.
 //
 // A checkpoint is read without torch and without Python: pickles are interpreted symbolically, and
 // nothing that they name is imported or called. Opening reads only metadata; tensor bytes stay on
@@ -23,18 +23,18 @@ namespace onnx_external {
 
 class ClassFlattening;  // class_flattening.h
 
-// Selects the tensors of a nested checkpoint that are listed.
+// Selects which tensors of a nested checkpoint are listed.
 enum class Selection {
-  kStateDict,   // those of one dict; its keys are the tensor names
+  kStateDict,   // the tensors of one dict, whose keys are the tensor names
   kEverything,  // every tensor that can be reached, under its full dotted path (for inspection)
   // Inputs of a model, recorded with torch.save as (args, kwargs), a dict, or a list of such sets.
-  // They are named "S.name" and "S.[i]" (test_data.h). As with kStateDict, opening fails if one of
-  // them cannot be read.
+  // They are named "S.name" and "S.[i]" (test_data.h). As with kStateDict, opening fails if an
+  // input cannot be read.
   kRecordedInputs,
 };
 
-// OpenOptions::max_expand never refuses tensors of fewer bytes than this in all: a small checkpoint
-// of zeros, for example, deflates 1000:1.
+// OpenOptions::max_expand does not apply to checkpoints whose tensors have fewer bytes than this in
+// total, because small files may expand a lot: zeros, for example, deflate 1000:1.
 inline constexpr std::uint64_t kAlwaysExpandedBytes = std::uint64_t{64} << 20;
 
 struct OpenOptions {
@@ -42,13 +42,13 @@ struct OpenOptions {
 
   // Dotted path of the dict to use ("state_dict", "optimizer.state.0", "." for the root). Dicts,
   // lists and tuples inside it add their keys and indexes, separated by dots. If empty, the only
-  // dict of names to tensors is used, at the root or nested under string keys, and only its own
-  // tensors and those in its lists and tuples are listed. If there are several such dicts, opening
-  // fails with kAmbiguous and the message lists them.
+  // dict that maps names to tensors is used, whether it is the root or nested under string keys.
+  // Only the tensors directly in this dict and in its lists and tuples are listed. If there are
+  // several such dicts, opening fails with kAmbiguous and the message lists them.
   std::string key = {};
 
-  // Selects the files of a folder by their variant: "fp16" opens model.fp16.safetensors.
-  // kInvalidArgument if no path is a folder.
+  // Selects the files of a folder by their variant: "fp16" opens model.fp16.safetensors. If no path
+  // is a folder, opening fails with kInvalidArgument.
   std::string variant = {};
 
   // Limits how large the tensors may be in comparison with the files, because a view may be larger
@@ -57,42 +57,45 @@ struct OpenOptions {
   // or kAlwaysExpandedBytes, whichever is more. 0 counts as 1.
   std::uint64_t max_expand = 4;
 
-  // If several paths have a tensor of the same name, the last one is taken. By default that is an
-  // error.
+  // If true and several paths contain a tensor of the same name, the tensor from the last of these
+  // paths is used. If false, this is an error.
   bool overlay = false;
 
-  // Weights that a quantization library stored in parts (codes, scales, zero points) are listed in
-  // these parts, and tensors of GGUF as they are stored, not as the weights that they stand for.
+  // If true, a weight that a quantization library stored in parts (codes, scales, zero points) is
+  // listed as these parts, and a GGUF tensor as it is stored. If false, both are listed as the
+  // weight that they represent.
   bool stored_parts = false;
 
-  // Sparse tensors (COO, CSR, CSC, BSR, BSC) become dense, with zeros filled in. By default they
-  // are an error.
+  // If true, sparse tensors (COO, CSR, CSC, BSR, BSC) become dense, with zeros filled in. If false,
+  // they are an error.
   bool densify = false;
 
-  // complex32 tensors, which ONNX cannot hold, become complex64. By default they are an error.
+  // If true, complex32 tensors, which ONNX cannot represent, become complex64. If false, they are
+  // an error.
   bool widen_complex32 = false;
 
-  // The table by which objects of custom classes flatten to named tensors. If null, their tensors
-  // are left out of state dicts. Not owned; must live until open_checkpoint() returns.
+  // Defines how objects of custom classes are flattened to named tensors. If null, the tensors in
+  // such objects are left out of state dicts. Not owned; must live until open_checkpoint() returns.
   const ClassFlattening* classes = nullptr;
 
-  // The number of threads that open the files of a sharded checkpoint; always one with `classes`.
+  // The number of threads that open the files of a sharded checkpoint. If `classes` is set, only
+  // one thread is used.
   int threads = 0;  // 0 = one per CPU available to the process
 
-  // The folder for temporary files. Compressed records are inflated into them, when their bytes are
-  // read; the files have no names, so nothing is left behind.
+  // The folder for temporary files, into which compressed records are inflated when their bytes are
+  // read. The files have no names, so nothing is left behind.
   std::filesystem::path scratch_dir = "/tmp";
 };
 
 enum class Compression : std::uint8_t { kNone, kDeflate };
 enum class ByteOrder : std::uint8_t { kLittle, kBig };
 
-// The place of the bytes of a storage. kMemory and kMade occur only for the tensors of
-// provided_tensors.h.
+// Where the bytes of a storage are. kMemory and kMade occur only for tensors that the caller
+// provides (provided_tensors.h).
 enum class StorageKind : std::uint8_t {
   kFile,
   kMemory,  // in the caller's memory
-  kMade,    // produced on demand: a function of the caller returns them when they are written
+  kMade,    // produced on demand by a function of the caller, when they are written
 };
 
 // Contiguous bytes that one or more tensors view: a range of a file, unless `computed` is set.
@@ -106,8 +109,9 @@ struct Storage {
   ByteOrder byte_order = ByteOrder::kLittle;
   std::optional<std::uint32_t> crc32;  // of the uncompressed bytes, where the file records one
 
-  // The bytes are assembled from several ranges, converted, or part of the pickle itself. `offset`
-  // and `stored_bytes` have no meaning then, and only Checkpoint::read() returns the bytes.
+  // True if the bytes are assembled from several ranges, converted, or part of the pickle itself.
+  // In this case `offset` and `stored_bytes` have no meaning, and only Checkpoint::read() returns
+  // the bytes.
   bool computed = false;
 
   StorageKind kind = StorageKind::kFile;
@@ -143,7 +147,7 @@ struct RefusedTensor {
   std::string reason;
 };
 
-// A tensor that is not listed because a later path has one of the same name
+// A tensor that is not listed because a later path has a tensor of the same name
 // (OpenOptions::overlay).
 struct OverlaidTensor {
   std::string name;
@@ -151,18 +155,19 @@ struct OverlaidTensor {
   std::uint32_t by = 0;        // the path whose tensor is listed
 };
 
-// The versions that a file records of its own format. For several files, a field is set only if all
-// of them agree.
+// The format versions that a file states. For several files, a field is set only if all of them
+// agree.
 struct FormatFacts {
-  std::string version;                 // torch's record `version`, or that of GGUF; may be empty
+  std::string version;                 // torch's record `version`, or the GGUF version; may be
+                                       // empty
   std::optional<int> pickle_protocol;  // of the pickle that names the tensors
 
   friend bool operator==(const FormatFacts&, const FormatFacts&) = default;
 };
 
-// Immutable after opening, except for the cache of inflated records, which has its own lock; const
-// members may be called from several threads at once. Movable, not copyable. Files stay open for
-// the lifetime of the object.
+// An open checkpoint. It is immutable, except for the cache of inflated records, which has its own
+// lock, so const members may be called from several threads at once. Movable, not copyable. Files
+// stay open for the lifetime of the object.
 class Checkpoint {
  public:
   Checkpoint(Checkpoint&&) noexcept;
@@ -189,30 +194,31 @@ class Checkpoint {
   // Empty for any other tensor.
   [[nodiscard]] std::span<const std::uint32_t> made_of(std::size_t tensor) const;
 
-  // With OpenOptions::overlay: the tensors that are hidden by one of the same name in a later path,
-  // in order.
+  // With OpenOptions::overlay: the tensors that are hidden by a tensor of the same name in a later
+  // path, in order.
   [[nodiscard]] const std::vector<OverlaidTensor>& overlaid() const;
 
   // Names of tied tensors that safetensors' __metadata__ records as dropped: (dropped name, name of
   // the tensor in the file). Pairs whose second name is not in the file are left out.
   [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& tied_names() const;
 
-  // Sentences for the user about surprises, such as a file of the folder that was not read.
+  // Notes for the user about anything unexpected, such as a file in the folder that was not read.
   [[nodiscard]] const std::vector<std::string>& notes() const;
 
-  // Bytes of the contiguous tensor.
+  // The size in bytes of the tensor in contiguous form.
   [[nodiscard]] std::uint64_t nbytes(std::size_t tensor) const;
 
   // The range of a file that holds exactly the contiguous, little-endian, row-major bytes of the
-  // tensor. There is none for compressed, computed, strided, big-endian, conjugated or negated
-  // tensors. An empty tensor has length 0.
+  // tensor. Nullopt for compressed, computed, strided, big-endian, conjugated or negated tensors.
+  // An empty tensor has length 0.
   [[nodiscard]] std::optional<FileRange> plain_range(std::size_t tensor) const;
-  // This and the overloads below take any view of the storages, such as the result of
-  // apply_recipe(). Requires: the view lies inside its storage.
+  // This overload and the corresponding ones below take any view of the storages, such as the
+  // result of apply_recipe(). Requires: the view lies inside its storage.
   [[nodiscard]] std::optional<FileRange> plain_range(const TensorView& view) const;
 
-  // The CRC-32 of those bytes, if the tensor is a whole uncompressed record and its file records
-  // one. A copy can then be checked without reading the checkpoint again.
+  // The CRC-32 of the bytes in plain_range(), if the tensor is a whole uncompressed record and its
+  // file records the CRC-32 of that record. A copy can then be checked without reading the
+  // checkpoint again.
   [[nodiscard]] std::optional<std::uint32_t> recorded_crc(std::size_t tensor) const;
   [[nodiscard]] std::optional<std::uint32_t> recorded_crc(const TensorView& view) const;
 
@@ -251,33 +257,33 @@ class Checkpoint {
   std::unique_ptr<Contents> contents_;
 };
 
-// Opens one checkpoint that consists of `paths`, in order. Each is a checkpoint file, a Hugging
-// Face shard index (*.index.json) or a folder. Of a folder, the file that transformers'
-// from_pretrained() loads is opened: the one that config.json names as transformers_weights, or the
-// first that exists of model.safetensors, model.safetensors.index.json, pytorch_model.bin and
-// pytorch_model.bin.index.json. Without any of these, it is the .metadata of a distributed
-// checkpoint, otherwise the folder's only checkpoint file (kAmbiguous with the list if there are
-// several). The format is recognized by content, never by suffix. The same tensor name in two
-// arguments is kAmbiguous, unless OpenOptions::overlay is set. Also kNotFound, kIo, kCorrupt,
-// kUnsupported (the message names the format, e.g. HDF5).
+// Opens one checkpoint that consists of `paths`, in order. Each path is a checkpoint file, a
+// Hugging Face shard index (*.index.json) or a folder. In a folder, the file that transformers'
+// from_pretrained() loads is opened: the file that config.json names as transformers_weights, or
+// the first existing file of model.safetensors, model.safetensors.index.json, pytorch_model.bin and
+// pytorch_model.bin.index.json. If none of these exists, the .metadata file of a distributed
+// checkpoint is opened, or else the folder's only checkpoint file (kAmbiguous, with a list, if
+// there are several). The format is recognized by content, never by suffix. The same tensor name in
+// two arguments is kAmbiguous, unless OpenOptions::overlay is set. Other errors: kNotFound, kIo,
+// kCorrupt, kUnsupported (the message names the format, e.g. HDF5).
 [[nodiscard]] Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
                                                  const OpenOptions& options = {});
 
 // Returns one checkpoint with the tensors of all `parts`, in order. The parts do not change; the
-// result shares their open files. Reads nothing. Only the options `overlay` and `scratch_dir`
-// apply: if two parts have a tensor of the same name, the last one is taken with `overlay`, and
-// kAmbiguous is returned without it.
+// result shares their open files. Reads nothing. If two parts have a tensor of the same name, the
+// last one is used if `overlay` is set; otherwise the call fails with kAmbiguous. All options
+// except `overlay` and `scratch_dir` are ignored.
 [[nodiscard]] Result<Checkpoint> join_checkpoints(std::span<const Checkpoint* const> parts,
                                                   const OpenOptions& options = {});
 
-// A tensor of a checkpoint (an index into tensors()), and the name that it is to have.
+// A tensor of a checkpoint (an index into tensors()), and its name in the new checkpoint.
 struct SelectedTensor {
   std::size_t tensor = 0;
   std::string name;
 };
 
-// Returns a checkpoint with only the tensors in `selected`, in this order. It shares the files of
-// the original. Reads nothing. kInvalidArgument for an index out of range or a name that occurs
+// Returns a checkpoint with only the tensors in `selected`, in this order. It shares the open files
+// of the original. Reads nothing. kInvalidArgument for an index out of range or a name that occurs
 // twice.
 [[nodiscard]] Result<Checkpoint> select_tensors(const Checkpoint& checkpoint,
                                                 std::span<const SelectedTensor> selected,

@@ -1,10 +1,10 @@
-// Flattens objects of custom classes in a checkpoint to named tensors, by a table that callers can
-// extend: mainly for caches, such as transformers' DynamicCache (exporters call such classes pytree
-// nodes).
+// Flattens objects of custom classes in a checkpoint to named tensors, using a table of functions
+// that callers can extend. The main use is caches, such as transformers' DynamicCache. (Exporters
+// call such classes pytree nodes.)
 //
 // There is no global state: fill a table and point OpenOptions::classes to it. Nothing that a
-// pickle names is imported or called. A registered function gets the pickled parts of an object and
-// returns the object's children, with their names. The children are flattened in the same way.
+// pickle names is imported or called. A registered function receives the pickled parts of an object
+// and returns the object's children with their names. The children are flattened in the same way.
 //
 //   ClassFlattening classes;
 //   classes.register_cache_classes();
@@ -37,8 +37,8 @@ enum class PickledKind : std::uint8_t {
 };
 
 // A read-only view of one value in a pickle. Cheap to copy; valid only during the call of the
-// function that receives it. Each access counts against a limit on the work per file: beyond it,
-// accessors return nothing and opening fails with kUnsupported.
+// function that receives it. Each access counts toward a limit on the work per file. Beyond this
+// limit, accessors return nothing and opening fails with kUnsupported.
 class PickledValue {
  public:
   [[nodiscard]] PickledKind kind() const;
@@ -68,7 +68,7 @@ class PickledValue {
   std::uint32_t node_;
 };
 
-// A child, and the name that is appended (after a dot) to the name of its object.
+// A child of an object, and the name that is appended (after a dot) to the object's name.
 struct FlattenedPart {
   std::string name;
   PickledValue value;
@@ -76,12 +76,13 @@ struct FlattenedPart {
 
 // Lists the children of one object in the order in which they are flattened. If it returns an error
 // or throws a std::exception, opening fails and the message names the object's path. It may run on
-// another thread than the one that called open_checkpoint(), but one call of open_checkpoint()
-// never runs it on two threads at once.
+// a different thread from the one that called open_checkpoint(), but a single call of
+// open_checkpoint() never runs it on two threads at once.
 using FlattenFunction =
     std::function<Result<std::vector<FlattenedPart>>(const PickledValue& object)>;
 
-// Const members may be called from several threads at once.
+// The table of flattening functions, by class name. Const members may be called from several
+// threads at once.
 class ClassFlattening {
  public:
   // `qualified_name` is "module.Class", or "module.*" for all classes of a module that have no
@@ -94,8 +95,8 @@ class ClassFlattening {
   // Registers the classes of transformers (docs/formats.md lists them with the resulting names):
   // DynamicCache, StaticCache, SlidingWindowCache (key_cache and value_cache lists, or layers with
   // keys and values), EncoderDecoderCache, MambaCache, BatchEncoding and BatchFeature (returned by
-  // tokenizers and processors), and all of transformers.modeling_outputs. The order is that of
-  // transformers' registration for torch.export: all keys, then all values.
+  // tokenizers and processors), and all of transformers.modeling_outputs. The children are in the
+  // order in which transformers registers them for torch.export: all keys, then all values.
   void register_cache_classes();
   void unregister_cache_classes();
 

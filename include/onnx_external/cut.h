@@ -7,27 +7,27 @@
 //
 // A piece is selected by module or by values.
 //
-// By module: all nodes that the exporter traced while this module ran. The exporter records the
-// module in the nodes' metadata (pkg.torch.onnx.name_scopes or namespace) or in their names
-// ("/layer1/conv/Conv"). The name of a container that has no nodes of its own ("model.layers")
-// stands for all modules in it. Nodes without a module are included if they connect two nodes of
-// the piece. A module that is called several times becomes one piece, with the inputs and outputs
-// of all calls. `without` leaves out modules inside it: their outputs become inputs of the piece,
-// and their inputs become its outputs.
+// By module: the piece consists of all nodes that the exporter traced while this module ran. The
+// exporter records the module in the nodes' metadata (pkg.torch.onnx.name_scopes or namespace) or
+// in their names ("/layer1/conv/Conv"). The name of a container that has no nodes of its own
+// ("model.layers") selects all modules in it. Nodes without a module are included if they connect
+// two nodes of the piece. A module that is called several times becomes one piece, with the inputs
+// and outputs of all calls. `without` leaves out modules inside the selected module: their outputs
+// become inputs of the piece, and their inputs become outputs of the piece.
 //
-// By values: the nodes that compute the outputs from the inputs. It is an error if an output
-// depends on a graph input that is not among `inputs`. If `inputs` is empty, the piece has the
-// graph inputs that its outputs depend on.
+// By values: the piece consists of the nodes that compute the given outputs from the given inputs.
+// It is an error if an output depends on a graph input that is not among `inputs`. If `inputs` is
+// empty, the piece has the graph inputs that its outputs depend on.
 //
-// Either way the piece contains the initializers that its nodes read (external ones keep their
-// location, offset and length; inline data is copied), subgraphs with the node that owns them, the
-// functions that it calls, opset imports and metadata. A piece cut by module also contains outside
-// nodes that compute constants from initializers alone, so that constants stay constants. Types and
-// shapes of new inputs and outputs are those that the model states; where it states none, the
-// element type is inferred, and an input whose type stays unknown is an error.
+// In both cases the piece contains the initializers that its nodes read (external ones keep their
+// location, offset and length; inline data is copied), the subgraphs that its nodes own, the
+// functions that it calls, opset imports and metadata. A piece cut by module also contains nodes
+// outside the module that compute constants from initializers alone, so that constants remain
+// constants. New inputs and outputs have the types and shapes that the model states. If it states
+// none, the element type is inferred; an input whose type remains unknown is an error.
 //
-// Results are deterministic. Memory: about 8 times the graph without its weights. The functions
-// keep no state and may run in several threads at once.
+// Results are deterministic. Memory: about 8 times the size of the graph without its weights. The
+// functions keep no state and may run in several threads at once.
 #pragma once
 
 #include <cstdint>
@@ -41,11 +41,11 @@
 
 namespace onnx_external {
 
-// Either `module`, or `without`, or both; or `outputs` with or without `inputs`.
+// Selects a piece. Set either `module`, `without` or both, or `outputs` with or without `inputs`.
 struct CutOptions {
-  std::string module;  // "" beside `without`: the model itself
+  std::string module;  // "" if `without` is set: the whole model
   // Names of values of the main graph, each at most once. If an initializer is named as an input,
-  // the piece does not contain it, and the caller of the piece supplies its value.
+  // the piece does not contain it; whoever runs the piece supplies its value.
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
   // Modules inside `module` whose nodes are left out of the piece.
@@ -54,19 +54,20 @@ struct CutOptions {
 
 // Describes a piece. A plain value.
 struct CutReport {
-  std::vector<std::string> inputs;   // in the order of the piece's graph.input; for a module, that
-                                     // of first use. Inputs with a default value come last
-  std::vector<std::string> outputs;  // likewise; for a module, in the order of the nodes
-  // Inputs that depend, in the whole model, on outputs of the piece itself: the module is called
-  // more than once, with other nodes in between.
+  std::vector<std::string> inputs;   // in the order of the piece's graph.input; for a module, the
+                                     // order of first use. Inputs with a default value come last
+  std::vector<std::string> outputs;  // in the order of the piece's graph.output; for a module, the
+                                     // order of the nodes
+  // Inputs that depend, in the whole model, on outputs of the piece itself. This happens if the
+  // module is called more than once, with other nodes in between.
   std::vector<std::string> fed_back;
   std::vector<std::string> untyped;  // outputs without a known element type
   std::uint64_t nodes = 0;           // of the main graph
   std::uint64_t initializers = 0;
   std::uint64_t functions = 0;
-  std::uint64_t weight_bytes = 0;       // of its external tensors and its inline ones
-  std::uint64_t model_bytes = 0;        // of the piece's model itself
-  std::vector<std::string> data_files;  // locations that it refers to, sorted
+  std::uint64_t weight_bytes = 0;       // of external and inline tensors
+  std::uint64_t model_bytes = 0;        // of the serialized model
+  std::vector<std::string> data_files;  // locations that the piece refers to, sorted
 };
 
 struct Piece {
@@ -74,8 +75,9 @@ struct Piece {
   CutReport report;
 };
 
-// Returns the piece as bytes. Its locations are relative to model.source_dir(). ONNX Runtime takes
-// the folder for a model in memory from session.model_external_initializers_file_folder_path.
+// Returns the piece as bytes. Locations of its external data are relative to model.source_dir(). To
+// run the piece from memory, pass that folder to ONNX Runtime as the session option
+// session.model_external_initializers_file_folder_path.
 //
 // kInvalidArgument if `options` name neither a module nor an output, or both, a name twice, an
 // output that no node computes, an input that no output depends on, an input whose node the piece
@@ -93,14 +95,13 @@ struct CutFileOptions {
   Sync sync = Sync::kFiles;
 };
 
-// Writes a piece beside its model, completely or not at all. The entry "onnx_external.cut_from" in
-// its metadata_props records the parent's name, size and CRC-32, so that verify_model() notices
-// when the parent was replaced. Later saves into the folder keep the data files that the piece
-// refers to.
-// Errors as for cut_model() and Model::load(); kInvalidArgument if `piece_path` is not in the
-// folder of the model, because loaders refuse locations outside a model's folder, or does not end
-// with ".onnx", because saves look only into such files for references to data; kAlreadyExists; kIo
-// also if a save is running in the folder.
+// Writes a piece to a file next to its model, completely or not at all. The entry
+// "onnx_external.cut_from" in its metadata_props records the parent's name, size and CRC-32, so
+// that verify_model() notices when the parent was replaced. Later saves into the folder keep the
+// data files that the piece refers to. Errors as for cut_model() and Model::load();
+// kInvalidArgument if `piece_path` is not in the folder of the model, because loaders refuse
+// locations outside a model's folder, or does not end with ".onnx", because saves look only into
+// such files for references to data; kAlreadyExists; kIo also if a save is running in the folder.
 [[nodiscard]] Result<CutReport> cut_model_file(const std::filesystem::path& model_path,
                                                const std::filesystem::path& piece_path,
                                                const CutOptions& options,

@@ -1,4 +1,5 @@
-// Element types of tensors: their sizes and their names in torch, safetensors and ONNX.
+// Defines the element types of tensors, with their sizes and their names in torch, safetensors and
+// ONNX.
 //
 // All functions are pure lookups in tables, safe from any thread. The tables come from
 // torch/_utils.py and torch/storage.py, the safetensors format text, and TensorProto.DataType in
@@ -38,7 +39,8 @@ enum class DType : std::uint8_t {
   kFloat4E2M1FnX2,  // one byte holds two values, the first in the low nibble; shapes count bytes
 
   // ONNX's sub-byte types, packed as in ONNX: the first value in the lowest bits, no gap between
-  // rows. Shapes count values. Only tensors of provided_tensors.h have these types.
+  // rows. Shapes count values. Only tensors that the caller provides (provided_tensors.h) have
+  // these types.
   kInt4,
   kUInt4,
   kFloat4E2M1,
@@ -64,18 +66,18 @@ inline constexpr std::size_t kDTypeCount = 27;
 
 // "float32", "bfloat16", "float8_e4m3fn", ...: torch's short names, which all output uses.
 [[nodiscard]] std::string_view torch_name(DType dtype);
-// Reads such a name. Types of less than a byte have no name in torch, and give nullopt.
+// Parses a name in torch's short form. Nullopt for sub-byte types, which have no name in torch.
 [[nodiscard]] std::optional<DType> dtype_from_torch_name(std::string_view name);
-// Also accepts the names of types of less than a byte, which are ONNX's in lower case: "int4".
+// Also accepts the names of sub-byte types, which are ONNX's names in lower case: "int4".
 [[nodiscard]] std::optional<DType> dtype_from_any_name(std::string_view name);
 
-// From "F32", "BF16", "F8_E4M3", ...; nullopt if the name is unknown or torch has no such type.
+// Parses "F32", "BF16", "F8_E4M3", ...; nullopt if the name is unknown or torch has no such type.
 [[nodiscard]] std::optional<DType> dtype_from_safetensors_name(std::string_view name);
 
 // TensorProto.DataType as a plain number, so that types newer than the linked onnx are possible. 0
 // (UNDEFINED) for kComplex32, which ONNX lacks. The reverse function returns kFloat4E2M1FnX2 for
-// FLOAT4E2M1, and nullopt for the other types of less than a byte, whose data in a graph is a run
-// of bytes.
+// FLOAT4E2M1, and nullopt for the other sub-byte types, whose data in a graph is a sequence of
+// bytes.
 [[nodiscard]] std::int32_t onnx_data_type(DType dtype);
 [[nodiscard]] std::optional<DType> dtype_from_onnx(std::int32_t data_type);
 
@@ -90,8 +92,8 @@ inline constexpr std::size_t kDTypeCount = 27;
 [[nodiscard]] bool is_floating(DType dtype);
 [[nodiscard]] bool onnx_is_floating(std::int32_t data_type);
 
-// Returns whether values can be converted from or to a type: float64, float32, float16 and bfloat16
-// both ways, the 8-bit float types only from.
+// Return whether values can be converted from or to a type. float64, float32, float16 and bfloat16
+// can be converted in both directions, 8-bit float types only to other types.
 [[nodiscard]] bool can_cast_from(DType dtype);
 [[nodiscard]] bool can_cast_to(DType dtype);
 

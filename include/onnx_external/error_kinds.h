@@ -1,5 +1,7 @@
-// The stable words of errors: the kind of fault, and the options that may help. Programs should
-// decide by these; titles and messages are for people, and may change.
+// Defines the stable identifiers in errors: the kind of fault, and the options that may help.
+// Programs should rely on these identifiers; titles and messages are for people and may change. In
+// what follows, a slot is a value of the graph that the checkpoint can supply, and a key is a
+// tensor of the checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -7,30 +9,32 @@
 
 namespace onnx_external {
 
-// The fault that the names of a list share, or that a save has as a whole.
+// The fault that all names in a list of an error have in common, or the fault of the save as a
+// whole.
 enum class ErrorKind : std::uint8_t {
-  kNone,  // the code says all
-  // A graph and a checkpoint.
+  kNone,  // the ErrorCode says everything
+  // Faults between a graph and a checkpoint.
   kMissing,         // weights of the graph that the checkpoint lacks
   kLeftOut,         // constants and buffers without values, which no checkpoint has
   kUnused,          // keys that the graph does not use
   kAveraged,        // keys that are averages (EMA) of weights that are used
   kAdapter,         // keys of an adapter (such as LoRA)
   kStale,           // values that were computed from weights at export, and would become outdated
-  kMerged,          // slots that may stand for two weights that were equal at export
+  kMerged,          // slots that may be two weights, merged because they were equal at export
   kMergedConstant,  // weights that may have been merged with constants
   kFused,           // weights with a BatchNorm folded into them
-  kUnconfirmed,     // inputs that may be the caller's or weights
-  kOtherType,       // slots whose keys have another type or shape
-  kOtherSize,       // tensors of other sizes than a config states
-  kSlots,           // all slots of a graph that no key fits
-  kKeys,            // all keys of a checkpoint that fits no slot
+  kUnconfirmed,     // inputs that may be weights or inputs of the caller
+  kOtherType,       // slots whose keys have a different type or shape
+  kOtherSize,       // tensors whose sizes differ from those that a config states
+  kSlots,           // all slots of a graph, if no key fits any of them
+  kKeys,            // all keys of a checkpoint, if none of them fits a slot
   kContradiction,   // inputs of a node that cannot have these shapes and types
-  kNotLinked,       // data that no model can refer to in place: only a layout that copies can
-  // A model alone.
+  kNotLinked,       // data that a model cannot refer to in place: use a layout that copies it
+  // Faults of a model by itself.
   kWithoutData,        // weights that would have no data
   kInputsLikeWeights,  // inputs that have the names of weights
-  kInnerWithoutData,   // attributes, sparse initializers and names in functions
+  kInnerWithoutData,   // attributes, sparse initializers and names in functions that would have no
+                       // data
   // Tensors for which an old checkpoint (--learn-map) does not determine a key.
   kLearnEqualBytes,    // equals several keys, which differ in the new checkpoint
   kLearnCoincidence,   // the value is too simple to distinguish a weight from a constant
@@ -44,7 +48,7 @@ enum class ErrorKind : std::uint8_t {
   kLearnShared,        // a key that shares a slot with another one
   kLearnOtherModel,    // nothing in the graph that could change is from the old checkpoint
   kLearnSeveralSlots,  // its name or data serves several slots that need different values
-  kLearnFolded,        // computed from keys that change, as the exporter says
+  kLearnFolded,        // computed from keys that change, according to the exporter
 };
 
 // "missing", "unused", ...: the stable name in JSON documents and Python exceptions, which
@@ -76,7 +80,7 @@ enum class RemedyOption : std::uint8_t {
   kVariant,
 };
 
-// "max-expand", ...: as the commands call it, without dashes.
+// "max-expand", ...: the name of the command line option, without the leading dashes.
 [[nodiscard]] std::string_view option_name(RemedyOption option);
 
 }  // namespace onnx_external

@@ -1,4 +1,5 @@
-// Reads bytes to decide where names, types and shapes leave a mapping ambiguous.
+// Compares tensors of a model and a checkpoint by their bytes, for the cases in which names, types
+// and shapes leave a mapping ambiguous.
 #pragma once
 
 #include "onnx_external/checkpoint.h"

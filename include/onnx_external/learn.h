@@ -1,8 +1,9 @@
-// Finds out, by comparing bytes, which tensors of its original checkpoint a graph holds.
+// Finds out, by comparing bytes, which tensors in a graph come from which tensors of the checkpoint
+// that the graph was exported from (the old checkpoint), so that a new checkpoint can fill them.
 //
-// Exporters rename, transpose and merge weights, but leave their data in the graph. Where that data
-// equals a tensor of the old checkpoint bit by bit, the tensor of the same name in a new checkpoint
-// belongs there. Names that the exporter invented need not be guessed.
+// Exporters rename, transpose and merge weights, but leave their data in the graph. If that data
+// equals a tensor of the old checkpoint bit by bit, it is replaced by the tensor of the same name
+// in the new checkpoint. Names that the exporter invented need not be guessed.
 #pragma once
 
 #include <string>
@@ -21,28 +22,27 @@ struct LearnedMap {
   // Initializers and outputs of Constant nodes whose floats match no tensor: they are constants of
   // the graph and keep their data.
   std::vector<std::string> constants;
-  // Tensors that are equal in both checkpoints and have no slot of their own; values that the graph
-  // computed from them stay valid. In the order of the old checkpoint.
+  // Tensors that are equal in both checkpoints and have no slot of their own. Values in the graph
+  // that were computed from them stay valid. In the order of the old checkpoint.
   std::vector<std::string> settled;
 };
 
-// A slot that several nodes use and that has at most this many elements may be a weight that the
+// If several nodes use a slot and it has at most this many elements, it may be a weight that the
 // exporter merged with a constant of the same bytes.
 inline constexpr std::uint64_t kMaxMergedElements = 1024;
 
 // Pairs the graph's floating-point tensors (and integer tensors of several elements) with the
 // tensors of `old` that have the same values, perhaps transposed or converted to the graph's type.
-// Where several tensors have equal bytes, their names and the module whose node uses the slot
-// decide. Slots in options.map and options.keep are skipped, and so are keys that match
+// If several tensors have equal bytes, the choice depends on their names and on the module whose
+// node uses the slot. Slots in options.map and options.keep are skipped, and so are keys that match
 // options.ignore or lie outside options.prefix.
 //
 // An ambiguous choice is an error only where it matters: where the candidates differ between `old`
-// and `fresh`.
-// kNotFound: the graph holds nothing of `old`, or `fresh` lacks tensors that are needed.
-// kAmbiguous: tensors are equal in `old` but not in `fresh`, a matrix is symmetric in `old` only,
-// data may have been computed from tensors that differ (a folded BatchNorm), and the like; the
-// error lists all of them. Also kIo, kCorrupt, kCancelled. Reads each tensor once, and twice if it
-// is equal in both checkpoints.
+// and `fresh`. kNotFound: the graph holds nothing of `old`, or `fresh` lacks tensors that are
+// needed. kAmbiguous: tensors are equal in `old` but not in `fresh`, a matrix is symmetric in `old`
+// only, data may have been computed from tensors that differ (a folded BatchNorm), and the like;
+// the error lists all of them. Also kIo, kCorrupt, kCancelled. Each tensor is read once, or twice
+// if it is equal in both checkpoints.
 [[nodiscard]] Result<LearnedMap> learn_map(const Model& model, const Checkpoint& old,
                                            const Checkpoint& fresh, const MappingOptions& options,
                                            int threads = 0, const ProgressFn& progress = {});

@@ -1,6 +1,7 @@
-// Decides which tensor of a checkpoint fills which slot of a graph, and explains the decision.
+// Decides which tensor of a checkpoint (a key) fills which value of a graph that needs one (a
+// slot), and explains the decision.
 //
-// docs/mapping.md documents the order of the rules and every refusal. All functions but
+// docs/mapping.md documents the order of the rules and all errors. All functions except
 // read_map_file() are pure, and all are safe from any thread. Their cost is nearly linear in the
 // number of names.
 #pragma once
@@ -24,18 +25,19 @@
 
 namespace onnx_external {
 
-// The facts about a tensor by which the mapping decides. A plain value that tests build by hand.
+// The facts about a tensor of the checkpoint that the mapping uses. A plain value, so that tests
+// can build it by hand.
 struct MappingKey {
   std::string name;
   DType dtype = DType::kFloat32;
   Shape shape;                 // as ONNX writes it
-  std::uint32_t argument = 0;  // which checkpoint argument it came from
+  std::uint32_t argument = 0;  // the index of the checkpoint argument that it came from
   // Tensors with the same `bytes_id` share their bytes (tied weights), whatever their shapes are: a
-  // reshaped view has the id of its tensor, a transposed one has another id. Empty tensors have
-  // none.
+  // reshaped view has the same id as its tensor, a transposed view has a different one. Empty
+  // tensors have no id.
   std::optional<std::uint64_t> bytes_id;
-  // For a derived tensor, the keys that it is computed from, as indices. They count as used if it
-  // is used.
+  // For a derived tensor, the indices of the keys that it is computed from. If the derived tensor
+  // is used, these keys count as used.
   std::vector<std::uint32_t> made_of = {};
 };
 
@@ -48,14 +50,15 @@ struct MappingKeys {
 // ONNX cannot express (a 0-d kFloat4E2M1FnX2).
 [[nodiscard]] Result<MappingKeys> mapping_keys(const Checkpoint& checkpoint);
 
-// Decides what happens to keys that no slot takes.
+// Decides what happens to keys that fill no slot.
 enum class Unmatched : std::uint8_t {
   kStrict,  // an error, unless they are known not to be weights of this graph (docs/mapping.md)
   kSkip,    // listed
   kKeep,    // they become new initializers under their own names
 };
 enum class Partial : std::uint8_t { kRefuse, kAllow };
-// kAllow: a slot and a key may have different float types; values are converted to the slot's type.
+// kAllow: a slot and its key may have different float types; values are converted to the slot's
+// type.
 enum class Casts : std::uint8_t { kRefuse, kAllow };
 
 struct Rename {
@@ -72,7 +75,7 @@ struct MapEntry {
   std::string key;
   Recipe recipe = {};  // how the slot's bytes are made from the key's
   std::string model =
-      {};  // the model that it is for, if there are several; empty: each that has the slot
+      {};  // the only model that the entry is for; empty: every model that has the slot
 
   friend bool operator==(const MapEntry&, const MapEntry&) = default;
 };
@@ -82,18 +85,19 @@ struct MappingOptions {
   Partial partial = Partial::kRefuse;  // allow missing and mixed weights
   Casts casts = Casts::kRefuse;
   // Only keys under this prefix are used, and it is removed from their names; a final dot is
-  // optional. "" means the keys' own names: prefixes and suffixes are not tried.
+  // optional. "" means that keys are used under their full names, and that no prefix or suffix is
+  // tried.
   std::optional<std::string> prefix;
   std::vector<Rename> renames;  // applied to keys, in order
   // The tensors that were added to the checkpoint (add_derived_tensors()). The mapping treats them
   // as keys; they are listed here so that the manifest can record them.
   std::vector<DerivedTensor> derived;
   std::vector<MapEntry> map;        // the caller's pairs; a key may fill several slots
-  std::vector<MapEntry> learned;    // of learn_map(); `map` takes precedence
-  std::vector<std::string> inputs;  // graph inputs that belong to the caller: all of them
+  std::vector<MapEntry> learned;    // the pairs of learn_map(); `map` takes precedence
+  std::vector<std::string> inputs;  // all graph inputs that belong to the caller
   std::vector<std::string> keep;    // initializers that keep the data they have in the graph
-  // `keep` has all initializers that no extra tensor replaces (with_extra()), which is not the
-  // caller's choice.
+  // True if `keep` is not the caller's choice: with_extra() set it to all initializers that no
+  // extra tensor replaces.
   bool keeps_rest = false;
   std::vector<std::string> ignore;  // RE2 expressions; keys that contain a match are not weights
 
@@ -104,14 +108,16 @@ struct MappingOptions {
 enum class Rule : std::uint8_t {
   kMap,            // "map": the caller's pair
   kLearned,        // "learned": learn_map()
-  kMetadataTie,    // "metadata-tie": safetensors' record of a dropped name
-  kGraphTie,       // "graph-tie": the graph ties the slot to one that the key names
-  kRenamed,        // "renamed": torch put ".1" behind a name that something else has
+  kMetadataTie,    // "metadata-tie": safetensors recorded the slot's name as a dropped name of the
+                   // key
+  kGraphTie,       // "graph-tie": the graph ties the slot to another slot, which has the key's name
+  kRenamed,        // "renamed": torch appended ".1" to the name, because it was taken
   kExact,          // "exact": equal names
   kRefined,        // "refined": equal once dots are underscores
   kPrefixAdded,    // "prefix-added": the slot's name is a prefix plus the key
   kPrefixRemoved,  // "prefix-removed": the key's name is a prefix plus the slot
-  kSuffix,         // "suffix": unique at a component boundary
+  kSuffix,         // "suffix": one name ends with the other, at a component boundary, in this pair
+                   // only
   kKept,           // "kept": it fills no slot and is a new initializer (Unmatched::kKeep)
 };
 [[nodiscard]] std::string_view rule_name(Rule rule);
@@ -125,10 +131,10 @@ struct MappedPair {
   friend bool operator==(const MappedPair&, const MappedPair&) = default;
 };
 
-// The verdict of a mapping on a key. Graphs that share a checkpoint have one verdict on each key:
-// the first in this order that any of them gives it.
+// The verdict of a mapping on a key. If several graphs share a checkpoint, each key has one
+// verdict: the first, in this order, that any of the graphs gives it.
 enum class KeyVerdict : std::uint8_t {
-  kUsed,           // it is in Mapping::pairs, or part of a derived key that is
+  kUsed,           // it is in Mapping::pairs, or part of a derived key that is there
   kTied,           // it has the same bytes as a used key
   kBaked,          // a buffer that exporters bake in (position ids, masks), or values that the
                    // graph's data has: it needs no slot
@@ -144,7 +150,7 @@ enum class KeyVerdict : std::uint8_t {
 struct MappedKey {
   KeyVerdict verdict = KeyVerdict::kUsed;
   bool in_unused_module = false;  // its name is under one of Mapping::unused_modules
-  std::uint32_t tied_to = 0;      // of a tied key: the used key
+  std::uint32_t tied_to = 0;      // for a tied key: the used key
 
   friend bool operator==(const MappedKey&, const MappedKey&) = default;
 };
@@ -152,15 +158,15 @@ struct MappedKey {
 // The verdict of a mapping on a slot.
 enum class SlotVerdict : std::uint8_t {
   kFilled,         // by a key
-  kDoubtful,       // by a key of its name, but it may be an input of the caller
-  kKept,           // it keeps the graph's data, which is right: a constant, or the values of a key
+  kDoubtful,       // by a key of the same name, but the slot may be an input of the caller
+  kKept,           // it rightly keeps the graph's data: a constant, or the values of a key
   kOld,            // a weight that keeps the graph's data, because the checkpoint lacks it
   kStale,          // it keeps data that was computed from weights at export, or may have been
   kMissing,        // it has neither a key nor data
   kUserInput,      // an input of the caller
   kUnconfirmed,    // an input of the caller or a weight: the graph does not say which
   kNotNeeded,      // it needs no key: the output of an Identity
-  kStaleConstant,  // of no slot, but one of Mapping::stale_constants (LeftName)
+  kStaleConstant,  // only in LeftName, for Mapping::stale_constants, which are not slots
 };
 
 // A module of the checkpoint that the graph does not use at all.
@@ -172,46 +178,47 @@ struct UnusedModule {
 };
 
 struct Mapping {
-  std::vector<MappedPair> pairs;             // ordered by slot index, those without a slot last
+  std::vector<MappedPair> pairs;             // ordered by slot index; pairs without a slot are last
   std::vector<MappedKey> keys;               // same index as MappingKeys::keys
-  std::vector<UnusedModule> unused_modules;  // without those whose keys are kept (Unmatched::kKeep)
+  std::vector<UnusedModule> unused_modules;  // except those whose keys are kept (Unmatched::kKeep)
   std::vector<SlotVerdict> slots;            // same index as GraphFacts::slots
   // Inputs of the caller that are not slots, because they are not tensors: indices into
   // GraphFacts::graph_inputs.
   std::vector<std::uint32_t> other_inputs;
   // Constant nodes with as many elements as a weight without a slot: they may have its old values.
   std::vector<std::string> stale_constants;
-  // "", "+prefix" (added to the keys) or "-prefix" (removed); "-a. +b." if --prefix removed one and
-  // the mapping found another to add.
+  // "", "+prefix" (added to the keys) or "-prefix" (removed); "-a. +b." if --prefix removed a
+  // prefix and the mapping added another one.
   std::string key_prefix;
   // The options of the mapping, as a save records them in the manifest. `map` and `learned` are
   // empty and `casts` has its default, because each pair records its own rule and recipe.
   MappingOptions options;
 
-  // The keys and slots with the first verdict in their order, then those with the next ...
+  // Return the indices of the keys or slots with the first of the verdicts, in their order, then
+  // those with the second verdict, and so on.
   [[nodiscard]] std::vector<std::uint32_t> keys_with(
       std::initializer_list<KeyVerdict> verdicts) const;
   [[nodiscard]] std::vector<std::uint32_t> slots_with(
       std::initializer_list<SlotVerdict> verdicts) const;
 };
 
-// A name of a graph that no key fills.
+// A name in a graph that no key fills.
 struct LeftName {
   std::string name;
   SlotVerdict verdict = SlotVerdict::kMissing;
   bool by_option =
-      false;  // of a kept slot, in a report: the caller's MappingOptions::keep names it
+      false;  // in a report, for a kept slot: MappingOptions::keep of the caller names it
 
   friend bool operator==(const LeftName&, const LeftName&) = default;
 };
 
-// The graph's slots that no key fills and that need a value, and Mapping::other_inputs among the
-// inputs, in the order of the graph; then Mapping::stale_constants.
+// Returns the slots that need a value but that no key fills, in the order of the graph, with
+// Mapping::other_inputs among the inputs; then Mapping::stale_constants.
 [[nodiscard]] std::vector<LeftName> left_names(const GraphFacts& graph, const Mapping& mapping);
 
-// Functions that answer questions by reading bytes. The mapping calls them when names, types and
-// shapes leave two answers open; each call may read two tensors. A missing function answers no.
-// Indices refer to MappingKeys::keys and GraphFacts::slots.
+// Functions that answer questions by reading bytes. The mapping calls them if names, types and
+// shapes leave two answers open; each call may read two tensors. If a function is not set, its
+// answer is no. Indices refer to MappingKeys::keys and GraphFacts::slots.
 struct MappingEvidence {
   // Returns whether two keys have the same type, shape and bytes.
   std::function<Result<bool>(std::uint32_t key, std::uint32_t other)> same_bytes = {};
@@ -221,8 +228,8 @@ struct MappingEvidence {
       slot_holds = {};
   // Returns whether the graph holds the same data for two slots.
   std::function<Result<bool>(std::uint32_t slot, std::uint32_t other)> same_data = {};
-  // Returns whether all elements are equal (zeros, ones), so that equal bytes do not prove a common
-  // source. If these functions are missing, the answer is yes.
+  // Return whether all elements are equal (zeros, ones), so that equal bytes do not prove a common
+  // source. If these functions are not set, the answer is yes.
   std::function<Result<bool>(std::uint32_t key)> key_is_uniform = {};
   std::function<Result<bool>(std::uint32_t slot)> slot_is_uniform = {};
 };
@@ -234,30 +241,31 @@ struct GraphToMap {
   MappingEvidence evidence = {};
 };
 
-// Applies the rules to one graph or several, in their order. Each graph's weights must be in the
-// checkpoint, and each key is judged by all graphs: it is used if any of them uses it, and it is an
-// error if none does. So all mappings have the same `keys`. `options` apply to each graph; with
-// several graphs, only one needs to have the slots, inputs and initializers that they name.
+// Applies the rules to one or more graphs and returns their mappings, in the same order. The
+// checkpoint must contain the weights of every graph. A key counts as used if any of the graphs
+// uses it; a key that none of them uses is an error. All mappings therefore have the same `keys`.
+// `options` apply to every graph, but the slots, inputs and initializers that they name need to
+// exist in only one of the graphs.
 //
 // Errors: kAmbiguous (two answers fit; both are listed), kMismatch (shape or element type differ
 // within the chosen key_prefix), kNotFound (a weight is missing, a key is unused, nothing matches,
-// an option names something that does not exist), kInvalidArgument (a bad regular expression, ...,
-// and Unmatched::kKeep with several graphs, which would not determine whose initializers the keys
-// become). A message shows at most kMaxListed names of each list; Error::details has the lists in
-// full and the options that may help. With several graphs, a sentence about one of them begins with
-// its name. Errors of the evidence are passed on.
+// an option names something that does not exist), kInvalidArgument (for example a bad regular
+// expression, or Unmatched::kKeep with several graphs, which leaves open which graph gets the new
+// initializers). A message shows at most kMaxListed names of each list; Error::details has the full
+// lists and the options that may help. With several graphs, a sentence about one of them begins
+// with its name. Errors of the evidence functions are passed on.
 [[nodiscard]] Result<std::vector<Mapping>> map_graphs(std::span<const GraphToMap> graphs,
                                                       const MappingKeys& keys,
                                                       const MappingOptions& options);
 inline constexpr std::size_t kMaxListed = 8;
 
-// Calls map_graphs() for a single graph without a name: all entries of the map count, whichever
+// Calls map_graphs() for a single graph without a name. All entries of the map apply, whichever
 // model they name.
 [[nodiscard]] Result<Mapping> map_tensors(const GraphFacts& graph, const MappingKeys& keys,
                                           const MappingOptions& options,
                                           const MappingEvidence& evidence = {});
 
-// Returns the options without those entries of the map that are for models other than `name`.
+// Returns the options without the map entries that are for other models than `name`.
 [[nodiscard]] MappingOptions options_for_model(MappingOptions options, std::string_view name);
 
 struct MapFile {
@@ -267,14 +275,14 @@ struct MapFile {
   friend bool operator==(const MapFile&, const MapFile&) = default;
 };
 
-// Reads a map file: JSON, either {"slot": KEY, ...} or a document such as --save-map writes:
-// {"derived": {"name": KEY, ...}, "map": {"slot": KEY, ...}}, each of which may be absent; other
-// members are ignored. KEY is "key" or {"key": "key", "recipe": ["transpose"]}; that of a derived
-// tensor may also be {"concat" or "stack": [KEY, ...], "dim": 0}. {"models": {"encoder.onnx":
-// {"slot": KEY, ...}, ...}}, alone or beside these, has entries for single models of a set.
-// kCorrupt for duplicate slots, unknown steps or other forms.
+// Reads a map file. It is JSON: either {"slot": KEY, ...} or a document like those that --save-map
+// writes: {"derived": {"name": KEY, ...}, "map": {"slot": KEY, ...}}. Both members are optional;
+// unknown members are ignored. KEY is "key" or {"key": "key", "recipe": ["transpose"]}; for a
+// derived tensor it may also be {"concat" or "stack": [KEY, ...], "dim": 0}. A third optional
+// member, {"models": {"encoder.onnx": {"slot": KEY, ...}, ...}}, has entries for individual models.
+// Fails with kCorrupt for duplicate slots, unknown steps or any other form.
 [[nodiscard]] Result<MapFile> read_map_file(const std::filesystem::path& path);
-// The same from the text of the file.
+// Parses the text of a map file.
 [[nodiscard]] Result<MapFile> parse_map_file(std::string_view text);
 
 // A slot that still needs a key, and the keys that would fit it.
@@ -287,26 +295,27 @@ struct OpenSlot {
 
 // The contents of a map file that is to be completed by hand.
 struct MapTemplate {
-  std::vector<MapEntry> map;  // what the rules find
+  std::vector<MapEntry> map;  // the pairs that the rules find
   std::vector<OpenSlot> open;
 };
 
 // Returns the pairs that the rules find with Partial::kAllow and Unmatched::kSkip (none if they
-// fail even then), the slots that stay without data, and those that `refusal` lists. Candidates are
-// at most kMaxCandidates unused keys of the slot's type and shape, transposed or not.
+// fail even then). The open slots are those that remain without data and those that `refusal`
+// lists. The candidates of a slot are at most kMaxCandidates unused keys of its type and shape,
+// transposed or not.
 [[nodiscard]] MapTemplate map_template(const GraphFacts& graph, const MappingKeys& keys,
                                        const MappingOptions& options,
                                        const ErrorDetails* refusal = nullptr);
 inline constexpr std::size_t kMaxCandidates = 8;
 
-// The text of a map file: JSON, one entry per line, in the given order, model by model if they name
-// models. A slot that occurs twice (in two subgraphs) is written once. `open` is written beside the
-// map for the human reader; read_map_file() ignores it.
+// Returns the text of a map file: JSON with one entry per line, in the given order, grouped by
+// model if entries name models. A slot that occurs twice (in two subgraphs) is written once. `open`
+// is added for the person who completes the file; read_map_file() ignores it.
 [[nodiscard]] std::string map_file_text(std::span<const MapEntry> entries,
                                         std::span<const OpenSlot> open = {},
                                         std::span<const DerivedTensor> derived = {});
 
-// Parses "s/RE/REPL/" or "s/RE/REPL/g" with any delimiter. kInvalidArgument for another form or a
+// Parses "s/RE/REPL/" or "s/RE/REPL/g" with any delimiter. kInvalidArgument for any other form or a
 // bad expression.
 [[nodiscard]] Result<Rename> parse_rename(std::string_view text);
 

@@ -1,7 +1,9 @@
-// An ONNX model whose weights may live outside it, and the places ("slots") that weights can fill.
+// Loads ONNX models, whose weights may be in other files, and finds their slots: the values that a
+// tensor of a checkpoint can supply.
 //
-// Models are messages of the linked onnx library; fields that it does not know survive. The onnx
-// checker is not used, because it refuses the IR versions that today's exporters write.
+// Models are protobuf messages of the linked onnx library; fields that are unknown to it are
+// preserved. The onnx checker is not used, because it rejects the IR versions that today's
+// exporters write.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -21,11 +23,11 @@
 
 namespace onnx_external {
 
-// The facts about a graph by which the mapping decides, including its slots. A model provides it,
-// and users of the library only pass it on; it is defined in onnx/graph_facts.h.
+// The facts about a graph that the mapping uses, including its slots. Users of the library get them
+// from Model::facts() and only pass them on, so they are defined internally, in onnx/graph_facts.h.
 struct GraphFacts;
 
-// Stands for the index of a slot when a tensor fills none.
+// The slot index of a tensor that fills no slot.
 inline constexpr std::uint32_t kNoSlot = 0xFFFFFFFF;
 
 // Subgraphs (bodies of If, Loop, Scan) nested deeper than this are an error (kUnsupported).
@@ -38,22 +40,22 @@ enum class TensorPlace : std::uint8_t {
   kAttribute,  // an attribute of a node, dense or sparse
 };
 
-// Irregularities of external data that this library accepts. Some loader refuses each of them, or a
-// save does not write it again.
+// Irregularities in external data that this library accepts. Each of them is either rejected by
+// some other loader, or not reproduced by a save.
 enum class DataRemark : std::uint8_t {
-  kNoLength,       // other readers take the rest of the file, or refuse the model
-  kZeroLength,     // length 0 for a tensor with elements: read as no length; onnx refuses it
-  kPrepacked,      // keys prepacked_N: weights that ONNX Runtime has packed for itself
-  kBasepath,       // onnx ignores it, ONNX Runtime refuses it
-  kDuplicateKeys,  // a key twice with one value: ONNX Runtime refuses some of them
+  kNoLength,       // other readers take the rest of the file, or reject the model
+  kZeroLength,     // length 0 for a tensor with elements: treated as no length; onnx rejects it
+  kPrepacked,      // keys prepacked_N: weights that ONNX Runtime packed for its own use
+  kBasepath,       // onnx ignores it, ONNX Runtime rejects it
+  kDuplicateKeys,  // a key twice with the same value: ONNX Runtime rejects some of these
   kOtherChecksum,  // the checksum is not a SHA-1, so it is ignored
-  kDots,           // the file's name has "..", which onnx refuses
-  kHardLinks,      // the file has several names, which onnx refuses
-  kHubLink,        // the file is a link of the Hub's cache, which onnx refuses
+  kDots,           // the file's name has "..", which onnx rejects
+  kHardLinks,      // the file has several names, which onnx rejects
+  kHubLink,        // the file is a link in the Hugging Face Hub's cache, which onnx rejects
 };
 inline constexpr std::size_t kDataRemarks = 9;
 
-// A set of remarks; takes two bytes, because models have many tensors.
+// A set of remarks. It takes only two bytes, because models have many tensors.
 class DataRemarks {
  public:
   void add(DataRemark remark) { bits_ = static_cast<std::uint16_t>(bits_ | bit(remark)); }
@@ -86,7 +88,7 @@ struct ExternalTensor {
   std::int32_t data_type = 0;
   Shape dims;
   // Relative to Model::source_dir() and normalized: "d/w" for "./d//w". A location that leads out
-  // of that folder is left as the model spells it.
+  // of that folder is left as it is in the model.
   std::string location;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;  // bytes, computed from type and dims; a stated length must be equal
@@ -94,7 +96,7 @@ struct ExternalTensor {
 };
 
 // A tensor of a loaded model whose data is inside the model. Tensors of strings, without elements
-// or of a type of unknown size are not listed; they always stay where they are.
+// or with a type of unknown size are not listed, because they always stay in the model.
 struct InlineTensor {
   std::string name;  // as in ExternalTensor
   TensorPlace place = TensorPlace::kInitializer;
@@ -103,7 +105,8 @@ struct InlineTensor {
   std::int32_t data_type = 0;
   Shape dims;
   std::uint64_t length = 0;  // bytes, computed from type and dims
-  // In training_info, where no loader looks for external data: such a tensor stays in the model.
+  // True for a tensor in training_info, which stays in the model because no loader looks for
+  // external data there.
   bool in_training = false;
 };
 
@@ -112,15 +115,15 @@ enum class MatchedInputs : std::uint8_t {
   kKeep,
 };
 
-// A loaded model. No call changes it: a save writes another file. Copies share their contents.
+// A loaded model. Saving does not change it, but writes another file. Copies share their contents.
 // Const members may be called from several threads at once.
 class Model {
  public:
-  // Reads and parses `path`, except for the data of its tensors. That is left in the file, which
-  // stays open, so a model of 2 GB takes only the memory of its graph. kNotFound, kIo; kUnsupported
-  // for files of more than 2^31-1 bytes and for subgraphs nested too deeply; kCorrupt if it is not
-  // an ONNX model (the message says what it seems to be: a checkpoint, a web page, ...), has no
-  // graph, or has external_data entries that break the rules.
+  // Reads and parses `path`, except for tensor data, which is left in the file. The file stays
+  // open. So a model of 2 GB takes only the memory that its graph needs. kNotFound, kIo;
+  // kUnsupported for files of more than 2^31-1 bytes and for subgraphs nested too deeply; kCorrupt
+  // if it is not an ONNX model (the message says what it seems to be: a checkpoint, a web page,
+  // ...), has no graph, or has external_data entries that break the rules.
   [[nodiscard]] static Result<Model> load(const std::filesystem::path& path);
 
   // Takes a model from memory. Locations of its external data are relative to `source_dir`.
@@ -137,9 +140,9 @@ class Model {
   // The name of a slot (MappedPair::slot). Requires: an index of this model's mapping.
   [[nodiscard]] const std::string& slot_name(std::uint32_t slot) const;
 
-  // External tensors of all graphs, in graph order. Loading
-  // checks the syntax of their entries (known keys, each with one value; plain decimal numbers;
-  // length = type x dims). Code that reads the data must check that the location is safe.
+  // The external tensors of all graphs, in graph order. Loading checks the syntax of their entries
+  // (known keys, each with one value; plain decimal numbers; length = type x dims). Code that reads
+  // the data must check that the location is safe.
   [[nodiscard]] const std::vector<ExternalTensor>& external_tensors() const;
 
   // Tensors whose data is in the model, in graph order. Their bytes are not read.

@@ -1,5 +1,6 @@
 // Includes the whole library. oe::save() turns a graph and a checkpoint into a model with external
-// data. The model is complete and verified, or the output folder stays as it was:
+// data. If it succeeds, the model is complete and verified; otherwise the output folder does not
+// change:
 //
 //   namespace oe = onnx_external;
 //   const auto report =
@@ -8,8 +9,8 @@
 //     std::cerr << report.error() << '\n';
 //   }
 //
-// save_external.h declares this function and the steps that it consists of; writer.h declares one
-// for exporters that produce their tensors one by one.
+// save_external.h declares save() and the functions for its individual steps. writer.h declares a
+// writer for exporters that produce their tensors one by one.
 #pragma once
 
 #include "onnx_external/checkpoint.h"

@@ -1,5 +1,6 @@
-// The plan of a save: a pure value that fixes where every byte goes before anything is written.
-// plan_save() in save_external.h makes it; write_plan() in writer.h carries it out.
+// Defines the plan of a save: a plain value that fixes where every byte goes before anything is
+// written. plan_save() in save_external.h makes the plan, and write_plan() in writer.h carries it
+// out.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +23,9 @@ namespace onnx_external {
 // cannot read shapes, axes, pads and the like from external data.
 inline constexpr std::uint64_t kMaxInlineIntegerBytes = 1024;
 
-// Tensors inside the loaded model of fewer bytes stay there unless PlanOptions::inline_below is
-// set. They are numbers of operators rather than weights, and runtimes without a file system, such
-// as ONNX Runtime Web, need them while they load the graph.
+// Tensors of fewer bytes whose data is inside the loaded model stay there, unless
+// PlanOptions::inline_below is set. They are parameters of operators rather than weights, and
+// runtimes without a file system, such as ONNX Runtime Web, need them while they load the graph.
 inline constexpr std::uint64_t kMinMovedBytes = 1024;
 
 // Decides how tensors are distributed over files.
@@ -32,24 +33,25 @@ enum class Layout : std::uint8_t {
   kPerTensor,  // one file per tensor, in a data folder
   kSingle,     // "model.data" (PlanOptions::data_name), beside the model
   kShards,     // "model-00001-of-00003.data", ...; no tensor is split
-  kInline,     // inside the model file, of at most 2^31-1 bytes; tensors share no bytes then
-  // Nothing is copied: the model refers to the checkpoint's own bytes. With kept codes
-  // (PlanOptions::quantize), all other data is written to one file, as with kSingle.
+  kInline,     // inside the model file, of at most 2^31-1 bytes; tensors cannot share bytes there
+  // Nothing is copied: the model refers to the checkpoint's own bytes. If PlanOptions::quantize
+  // keeps the checkpoint's codes, all other data is written to one file, as with kSingle.
   kLink,
 };
 
 // Decides what happens to tensors whose data is inside the loaded model. The rules for data that
-// stays inline (kMaxInlineIntegerBytes, strings, scales of Resize) also hold for them.
+// stays inline (kMaxInlineIntegerBytes, strings, scales of Resize) also apply to them.
 enum class ExistingData : std::uint8_t {
   kStay,
   kMove,  // initializers, including sparse ones, go where the layout says (with kLink they stay)
   kMoveAndAttributes,  // attributes of nodes also move
 };
 
-// The limit of PlanOptions::inline_below: tensors that are moved into the model are held in memory.
+// The upper limit of PlanOptions::inline_below. There is one because tensors that are moved into
+// the model are held in memory.
 inline constexpr std::uint64_t kMaxInlineBelow = std::uint64_t{1} << 20;
 
-// Decides which tensors share bytes that are stored once.
+// Decides which tensors share bytes, which are then stored once.
 enum class Dedup : std::uint8_t {
   kOff,      // none
   kStorage,  // views of the same bytes of one file (tied weights)
@@ -58,8 +60,8 @@ enum class Dedup : std::uint8_t {
 
 // The alignment of tensors in a file that holds several, unless PlanOptions::alignment is set:
 // large tensors start on pages (ONNX recommends 4096 so that files can be mapped), small ones on
-// cache lines. The least alignment is the size of the largest element (complex128), the greatest is
-// a huge page.
+// cache lines. The smallest alignment is the size of the largest element (complex128), the largest
+// is a huge page.
 inline constexpr std::uint64_t kPageAlignment = 4096;
 inline constexpr std::uint64_t kSmallAlignment = 64;
 inline constexpr std::uint64_t kMinPageAlignedBytes = std::uint64_t{1} << 20;
@@ -68,7 +70,7 @@ inline constexpr std::uint64_t kMaxAlignment = std::uint64_t{2} << 20;
 
 inline constexpr std::uint64_t kDefaultShardBytes = 2'000'000'000;
 inline constexpr std::size_t kMaxShards = 99'999;  // five digits
-inline constexpr std::size_t kMaxSetModels = 100;  // that are saved at once
+inline constexpr std::size_t kMaxSetModels = 100;  // models saved in one call
 
 enum class TensorSource : std::uint8_t {
   kCheckpoint,     // source_index into Checkpoint::tensors()
@@ -76,13 +78,13 @@ enum class TensorSource : std::uint8_t {
   kModelInline,    // source_index into Model::inline_tensors()
 };
 
-// A part of a quantized matrix. The parts of one matrix are made together, in one pass over its
+// A part of a quantized matrix. All parts of a matrix are computed together, in one pass over its
 // rows, and their ranges follow each other in this order.
 enum class MatrixPart : std::uint8_t { kCodes, kScales, kZeroPoints };
 inline constexpr std::size_t kMatrixParts = 3;
 
-// Describes how the bytes of such a part are computed from a matrix of rows x columns. The rows are
-// the result of the tensor's recipe; if it converts them, then to float32.
+// Describes how the bytes of one part are computed from a matrix of rows x columns. The rows are
+// the result of the tensor's recipe; a recipe that converts them converts them to float32.
 struct PackedTensor {
   Scheme scheme = {};
   MatrixPart part = MatrixPart::kCodes;
@@ -95,24 +97,26 @@ struct PackedTensor {
 // One tensor of the model that will be written, usually an initializer.
 struct PlannedTensor {
   std::string name;
-  std::uint32_t slot = kNoSlot;  // kNoSlot for Unmatched::kKeep and for the model's own tensors
+  std::uint32_t slot = kNoSlot;  // kNoSlot for kept keys (Unmatched::kKeep) and the model's own
+                                 // tensors
   TensorSource source = TensorSource::kCheckpoint;
   std::size_t source_index = 0;
-  std::uint32_t model_index = 0;  // the model that it is for: index into SavePlan::models
+  std::uint32_t model_index = 0;  // the model that it belongs to: index into SavePlan::models
   std::string key;                // its name in the checkpoint; empty for the model's own tensors
   std::optional<Rule> rule;
   std::int32_t data_type = 0;
   Shape dims;
   std::uint64_t nbytes = 0;
-  Recipe recipe = {};                 // applied to the key's view; ends with a cast for cast_to
+  Recipe recipe = {};                 // applied to the key's view; ends with a cast if cast_to is
+                                      // set
   std::optional<DType> cast_to = {};  // the checkpoint's values are converted to this type
-  // The CRC-32 that the loaded model's manifest records for these bytes. A copy with another CRC-32
-  // is an error.
+  // The CRC-32 that the loaded model's manifest records for these bytes. A copy with a different
+  // CRC-32 is an error.
   std::optional<std::uint32_t> recorded_crc = {};
-  // Index into Model::external_tensors() for the model's existing data that is in memory, as the
-  // checkpoint's tensor `source_index`. It has no key.
+  // For external data of the loaded model that is in memory: index into Model::external_tensors().
+  // The bytes are those of the checkpoint's tensor `source_index`, and there is no key.
   std::optional<std::size_t> existing_index = {};
-  std::optional<PackedTensor> packed = {};  // then `dims` are the part's, and so are its bytes
+  std::optional<PackedTensor> packed = {};  // if set, `dims` and `nbytes` are those of the part
   // Index into SavePlan::ranges; nullopt = inline in the model.
   std::optional<std::uint32_t> range;
 };
@@ -130,15 +134,15 @@ struct DataRange {
 struct PlannedFile {
   std::string name;
   std::uint64_t bytes = 0;
-  bool is_linked = false;  // it exists: one of the checkpoint, or of the loaded model's data
-  // The part of these bytes that lies in holes of the checkpoint's files (ranges of zeros without
-  // disk blocks). The copy also has holes there, and needs that much less space.
+  bool is_linked = false;  // an existing file of the checkpoint or of the loaded model's data
+  // The number of these bytes that are in holes of the checkpoint's files (ranges of zeros without
+  // disk blocks). The copy also has holes there and needs that much less disk space.
   std::uint64_t hole_bytes = 0;
 };
 
 struct MatrixPlan;  // onnx/matrix_choice.h
 
-// One of the models of a plan, which share its data files.
+// One of the models of a plan. All of them share the plan's data files.
 struct PlannedModel {
   std::string name;
   MappingOptions mapping_options = {};  // Mapping::options, for its manifest
@@ -147,29 +151,32 @@ struct PlannedModel {
 };
 
 struct SavePlan {
-  std::vector<PlannedModel> models;  // one or more; tensors are in their order
+  std::vector<PlannedModel> models;  // one or more; `tensors` has the same order
   // "initializers", or "initializers.N" when a model is replaced. Only kPerTensor has this folder;
-  // with the other layouts data files are beside the model, and their names contain the same N.
+  // with the other layouts the data files are next to the model, and their names contain the same
+  // N.
   std::string data_dir;
   std::string data_name = {};  // PlanOptions::data_name
   Layout layout = Layout::kPerTensor;
   std::vector<PlannedTensor> tensors;
-  // File by file, by rising offset; in linked files in any order. Linked ones come last.
+  // Grouped by file, and within a file in ascending order of offset. Ranges of linked files come
+  // last, and may be in any order.
   std::vector<DataRange> ranges;
   std::vector<PlannedFile> files;
   std::uint64_t bytes = 0;             // of all data files that are written
   std::vector<std::size_t> oversized;  // tensors larger than a shard may be; each has its own shard
   // Identifies the bytes of all data files: a hash of the plan and of its sources. A killed save is
-  // resumed only by a plan of the same job. Empty: by none.
+  // resumed only by a plan with the same `job`. If empty, it is never resumed.
   std::string job = {};
 
-  // Data files of a model alone are called after it, those of several after `data_dir`.
+  // Returns whether the plan has a single model. Data files are then named after the model,
+  // otherwise after `data_dir`.
   [[nodiscard]] bool is_of_one() const { return models.size() == 1; }
 
   [[nodiscard]] bool is_linked(std::uint32_t range) const {
     return files[ranges[range].file].is_linked;
   }
-  // Returns the number of ranges that are written; they are the first ones.
+  // Returns the number of ranges that are written, which are the first ones in `ranges`.
   [[nodiscard]] std::size_t written_ranges() const;
 
   // The location of a data file as the model spells it, relative to the model's folder. Not for
@@ -189,38 +196,40 @@ struct SaveTarget {
 
 struct PlanOptions {
   Layout layout = Layout::kPerTensor;
-  // The name of the data file of kSingle: "weights.bin"; of kShards, what their names are made of:
-  // "weights-00001-of-00003.bin". If a model is replaced or the name is taken, ".N" is put before
-  // the suffix. Empty: the model's name with ".data" for its suffix. Not for other layouts.
+  // With kSingle, the name of the data file ("weights.bin"); with kShards, the name from which the
+  // names of the files are made ("weights-00001-of-00003.bin"). If a model is replaced or the name
+  // is taken, ".N" is inserted before the suffix. If empty, it is the model's name with the suffix
+  // ".data". Not for other layouts.
   std::string data_name = {};
-  std::optional<std::uint64_t> max_shard_bytes = {};  // for kShards; else kDefaultShardBytes
+  std::optional<std::uint64_t> max_shard_bytes = {};  // for kShards; if not set, kDefaultShardBytes
   // The alignment of every tensor, a power of two. For kSingle and kShards.
   std::optional<std::uint64_t> alignment = {};
   Dedup dedup = Dedup::kStorage;
   ExistingData existing_data = ExistingData::kStay;
-  // Tensors of fewer bytes are stored in the model; at most kMaxInlineBelow. If not set, those of
+  // Tensors of fewer bytes are stored in the model; at most kMaxInlineBelow. If not set, tensors of
   // fewer than kMinMovedBytes that are inside the loaded model stay there.
   std::optional<std::uint64_t> inline_below = {};
-  // Floating-point tensors of the checkpoint are converted to this type (see can_cast_to()); a slot
-  // that states another type is kMismatch. If not set, a tensor is converted to the type of its
-  // slot where the mapping paired different float types (MappingOptions::casts).
+  // Floating-point tensors of the checkpoint are converted to this type (see can_cast_to()); if a
+  // slot states a different type, planning fails with kMismatch. If not set, a tensor is converted
+  // to the type of its slot only where the mapping paired different float types
+  // (MappingOptions::casts).
   std::optional<DType> dtype = {};
-  // How matrices are quantized (quantize.h); nullopt: they stay unchanged. With kLink, their codes
-  // must be kept.
+  // How matrices are quantized (quantize.h); if nullopt, they stay unchanged. With kLink, the
+  // checkpoint's codes must be kept.
   std::optional<QuantizeOptions> quantize = {};
   // The copied data of the loaded model may be at most this many times what its files store, or
   // kAlwaysExpandedBytes, whichever is more. 0 counts as 1.
   std::uint64_t max_expand = 4;
 
-  // The layout of the files that are written: beside kept codes that are linked, there is a file
-  // with everything else.
+  // The layout of the files that are written. If kept codes are linked, everything else is written
+  // to one file.
   [[nodiscard]] Layout written_layout() const {
     return layout == Layout::kLink && quantize ? Layout::kSingle : layout;
   }
 };
 
-// A file name for each tensor name: the name itself if it is safe on every file system, otherwise
-// "<escaped, cut>-<16 hex digits of its SHA-256>". The results are distinct, even on a
+// Returns a file name for each tensor name: the name itself if it is safe on every file system,
+// otherwise "<escaped, cut>-<16 hex digits of its SHA-256>". The results are distinct, even on a
 // case-insensitive file system, and do not depend on the order of the names.
 [[nodiscard]] std::vector<std::string> data_file_names(const std::vector<std::string>& names);
 

@@ -1,4 +1,4 @@
-// The interface by which long-running work reports progress and is cancelled.
+// Defines the callback through which long-running work reports its progress and can be cancelled.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ struct Progress {
 
 enum class Continue { kYes, kCancel };
 
-// Called from one thread at a time (calls are serialized, but may come from different threads),
-// at most about ten times a second and once at the end of each phase. Returning kCancel stops the
-// work: everything half-written is removed and the call fails with ErrorCode::kCancelled. The
+// Called from one thread at a time (calls are serialized, but may come from different threads), at
+// most about ten times a second and once at the end of each phase. Returning kCancel stops the
+// work: everything that was written is removed and the call fails with ErrorCode::kCancelled. The
 // function may be empty; it must not throw.
 using ProgressFn = std::function<Continue(const Progress&)>;
 

@@ -1,22 +1,23 @@
-// Provided tensors: tensors that are in no checkpoint file, but in the caller's memory, in ranges
-// of files that the caller names, or produced on demand by the caller's function. They become a
-// Checkpoint like any other, so mapping, ties, layouts, conversions, verification and transactions
-// work as for files.
+// Makes a Checkpoint of tensors that are in no checkpoint file, but in the caller's memory, in file
+// ranges that the caller names, or produced on demand by a function of the caller. Mapping, ties,
+// layouts, conversions, verification and transactions work as for checkpoint files.
 //
 //   std::vector<ProvidedTensor> tensors;
 //   tensors.push_back({.info = {"fc.weight", DType::kFloat32, {10, 4}},
 //                      .storage = MemoryBytes{bytes.data(), bytes.size(), nullptr}});
 //   auto checkpoint = checkpoint_of(std::move(tensors));
 //
-// (save_external.h saves it. A real program checks the Result before it uses the value.)
+// The functions in save_external.h save such a checkpoint. (A real program checks the Result before
+// it uses the value.)
 //
 // All three kinds hold little-endian elements. Tensors are tied if they view the same bytes in the
-// same way: equal addresses (or places of one file), element sizes, shapes and strides. A matrix
-// and its transpose share an address, but are not tied.
+// same way, that is, if their addresses (or their offsets in one file), element sizes, shapes and
+// strides are equal. A matrix and its transpose share an address, but are not tied.
 //
-// Memory and bytes produced on demand have no modification time that would show a change. A save
-// that uses them is therefore never resumed and never split among processes, and the layout kLink
-// rejects them. If memory changes during a save, verification finds it and nothing is published.
+// Bytes in memory and bytes produced on demand have no modification time that would show a change.
+// A save that uses them is therefore never resumed and never split among processes, and cannot have
+// the layout kLink. If memory changes during a save, verification finds it and nothing is
+// published.
 #pragma once
 
 #include <cstddef>
@@ -34,10 +35,10 @@
 
 namespace onnx_external {
 
-// Bytes in memory. A save writes them without a copy, and compares them with the written file
-// before it publishes. They must stay readable for the lifetime of the checkpoint, which keeps
-// `owner` alive; if `owner` is null, the caller must keep the bytes alive. Blocks may overlap;
-// tensors at equal addresses are tied even if they are in different blocks.
+// Bytes in memory. A save writes them without copying them first, and compares them with the
+// written file before it publishes the model. They must stay readable for the lifetime of the
+// checkpoint, which keeps `owner` alive; if `owner` is null, the caller must keep the bytes alive.
+// Blocks may overlap; tensors at equal addresses are tied even if they are in different blocks.
 struct MemoryBytes {
   const std::byte* data = nullptr;  // may be null if `size` is 0
   std::uint64_t size = 0;
@@ -45,23 +46,24 @@ struct MemoryBytes {
 };
 
 // A range of a file. It is copied inside the kernel where possible, and kLink can refer to it. Each
-// file is opened once, when the checkpoint is made, and stays open. A file that changes afterwards
-// is an error. At most 128 different files stay open. Further files are opened for each read, after
-// a check that they have not changed; their ranges count as LazyBytes.
+// file is opened once, when the checkpoint is made, and stays open. If a file changes afterwards,
+// reading it is an error. At most 128 different files stay open. Any further file is opened for
+// each read, after a check that it has not changed; ranges of such files count as LazyBytes.
 struct FileBytes {
   std::filesystem::path path;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 };
 
-// Bytes that are produced on demand. `make` fills `out`, of `size` bytes, and is called once for
-// each part that a save writes (plan.h): once for each tensor, unless tied names are stored apart.
-// It is called once more whenever the mapping must compare these bytes (evidence.h, learn.h). It
-// may be called from several threads at once, up to ProvidedOptions::max_lazy_at_once. An error
-// that it returns, or an exception, ends the save, and nothing is published.
+// Bytes that are produced on demand. `make` fills `out`, which has `size` bytes. A save calls it
+// once for each range that it writes (plan.h), that is, once for each tensor, unless tied tensors
+// are stored separately. The mapping calls it once more whenever it must compare these bytes
+// (evidence.h, learn.h). It may be called from several threads at once, up to
+// ProvidedOptions::max_lazy_at_once. An error that it returns, or an exception, ends the save, and
+// nothing is published.
 //
-// The written bytes are verified by the CRC-32 of those that `make` returned. Any other use of the
-// bytes is an error: Checkpoint::read(), Dedup::kContent.
+// The written bytes are verified with the CRC-32 of the bytes that `make` produced. Any other use
+// of the bytes, such as Checkpoint::read() or Dedup::kContent, is an error.
 struct LazyBytes {
   std::uint64_t size = 0;
   std::function<Status(std::span<std::byte> out)> make;
@@ -81,16 +83,16 @@ struct ProvidedTensor {
 };
 
 struct ProvidedOptions {
-  // The number of tensors of LazyBytes that may be in memory at a time, whatever the number of
+  // The number of LazyBytes tensors that may be in memory at the same time, whatever the number of
   // threads; at least 1. Each thread holds at most one.
   int max_lazy_at_once = 2;
 };
 
 // Returns a checkpoint of these tensors, in their order; its format() is "loose". Nothing is read,
-// and `make` is not called. kInvalidArgument if a name is missing, not UTF-8 or used twice, if a
-// shape or strides are negative, too many or overflow, if conj or neg is set for a type that has no
-// such bit, if a view reaches outside its bytes, or if data is null; kCorrupt if a range is not
-// inside its file; kNotFound, kIo. The message names the tensor.
+// and `make` is not called. kInvalidArgument if a name is missing, not UTF-8 or used twice, if
+// dimensions or strides are negative, too many or too large, if conj or neg is set for a type that
+// has no such bit, if a view reaches outside its bytes, or if data is null; kCorrupt if a range is
+// not inside its file; kNotFound, kIo. The message names the tensor.
 [[nodiscard]] Result<Checkpoint> checkpoint_of(std::vector<ProvidedTensor> tensors,
                                                const ProvidedOptions& options = {});
 

@@ -1,6 +1,6 @@
-// Quantization to codes of 4 or 8 bits in blocks: the schemes, and the options of users.
-// docs/quantize.md states the rule by which values become codes, and how codes of a checkpoint are
-// kept.
+// Defines the schemes and the options for quantizing weights, in blocks, to codes of 4 or 8 bits.
+// docs/quantize.md states the rule by which values become codes, and how the codes of an already
+// quantized checkpoint are kept.
 //
 // Everything here is a plain value or a pure function, safe from any thread.
 #pragma once
@@ -15,22 +15,25 @@
 
 namespace onnx_external {
 
-// The scheme by which the rows of a matrix become codes: a value w is stored as q, and w = (q - z)
-// * scale, where each block of consecutive columns has its own scale and zero point z.
+// The scheme by which the rows of a matrix become codes. A value w is stored as a code q, which
+// represents w = (q - z) * scale. Each block of consecutive columns has its own scale and zero
+// point z.
 struct Scheme {
-  std::uint32_t bits = 4;    // of a code: 4 or 8; of kept codes also 2
+  std::uint32_t bits = 4;    // of a code: 4 or 8; kept codes may also have 2
   std::uint32_t block = 64;  // columns that share a scale: a power of two, 16 to 256
   // True if zero points are stored. Otherwise the scheme is symmetric: z = 2^(bits-1) everywhere.
   bool zero_points = true;
   // The number of scales that are tried for each block; the one with the least square error is
-  // kept. 0 rounds to the nearest code, with the same bytes as ONNX Runtime's own quantizer.
-  // Otherwise odd.
+  // kept. With 0, each value is rounded to the nearest code, which gives the same bytes as ONNX
+  // Runtime's own quantizer. Other values must be odd.
   std::uint32_t steps = 5;
   DType scales = DType::kFloat32;  // kFloat32, kFloat16 or kBFloat16
-  // True if codes, scales and zero points are the checkpoint's own (KeepCodes). `steps` is 0 then.
+  // True if codes, scales and zero points are the checkpoint's own (KeepCodes). In this case
+  // `steps` is 0.
   bool kept = false;
-  // For kept codes, instead of zero points: each block has a term t in the type of the scales, and
-  // w = (q - 2^(bits-1)) * scale + t. A product adds t times the sum of the block's inputs.
+  // For kept codes only: instead of a zero point, each block has a term t, of the type of the
+  // scales, and w = (q - 2^(bits-1)) * scale + t. A matrix product adds t times the sum of the
+  // block's inputs.
   bool terms = false;
 
   friend bool operator==(const Scheme&, const Scheme&) = default;
@@ -39,35 +42,33 @@ struct Scheme {
 inline constexpr std::uint32_t kMinQuantizedBlock = 16;
 inline constexpr std::uint32_t kMaxQuantizedBlock = 256;
 inline constexpr std::uint32_t kMaxSearchSteps = 33;
-// A matrix of more columns stays in float, because whole rows are in memory.
+// A matrix with more columns stays in float, because whole rows are held in memory.
 inline constexpr std::int64_t kMaxQuantizedColumns = std::int64_t{1} << 20;
 
-// The schemes that "int4" and "int8" stand for: int4/64 with zero points and 5 steps, and int8/128,
-// symmetric and nearest.
-// Requires: bits is 4 or 8.
+// Returns the scheme that "int4" or "int8" means: int4/64 with zero points and 5 steps, and
+// int8/128, symmetric and nearest. Requires: bits is 4 or 8.
 [[nodiscard]] Scheme default_scheme(std::uint32_t bits);
 
-// kInvalidArgument if a field has a value that is not listed above.
+// Fails with kInvalidArgument if a field has a value that is not listed above.
 [[nodiscard]] Status check_scheme(const Scheme& scheme);
 
 // "int4/64, zero points, 5 steps"; "int8/128, symmetric, nearest"; "int4/32, terms, kept". Ends
-// with
-// ", float16 scales" if the scales are not float32.
+// with the type of the scales, as in ", float16 scales", if it is not float32.
 [[nodiscard]] std::string scheme_text(const Scheme& scheme);
 
-// Reads such a text. Parts that are left out are those of default_scheme(): "int4", "int4/32",
-// "int4, symmetric". kInvalidArgument for anything else, for kept codes, and for what
-// check_scheme() rejects.
+// Parses a text such as scheme_text() returns. Parts that are left out are taken from
+// default_scheme(): "int4", "int4/32", "int4, symmetric". kInvalidArgument for anything else, for
+// kept codes, and for schemes that check_scheme() rejects.
 [[nodiscard]] Result<Scheme> parse_scheme(std::string_view text);
 
 // The type of the head (the matrix that computes the logits) and of embedding tables.
 enum class HeadWeights : std::uint8_t {
-  kInt4,   // like the layers; needs Scheme::bits of 4
-  kInt8,   // int8, symmetric, nearest, in the blocks of the layers
+  kInt4,   // like the layers; requires Scheme::bits to be 4
+  kInt8,   // int8, symmetric, nearest, with the block size of the layers
   kFloat,  // unchanged
 };
 
-// The nodes that quantized matrices become.
+// The nodes that read quantized matrices in the saved model.
 enum class QuantizedForm : std::uint8_t {
   kMatMulNBits,       // operators of ONNX Runtime: MatMulNBits, GatherBlockQuantized
   kDequantizeLinear,  // standard ONNX, opset 21 or newer, in the layout that ONNX Runtime fuses
@@ -75,21 +76,22 @@ enum class QuantizedForm : std::uint8_t {
 
 // Decides what happens to weights that are quantized in the checkpoint.
 enum class KeepCodes : std::uint8_t {
-  kNo,          // they are quantized again, as all floats are
-  kElseFloat,   // they keep their codes. Those that no node can multiply by become floats
-  kElseScheme,  // ... or codes of QuantizeOptions::scheme
+  kNo,          // they are quantized again, like all float weights
+  kElseFloat,   // they keep their codes, except for weights whose codes no node supports, which
+                // become floats
+  kElseScheme,  // the same, but these weights are quantized by QuantizeOptions::scheme
 };
 
 // The options of quantization: what to quantize, and by which schemes.
 struct QuantizeOptions {
-  Scheme scheme;  // of layers; `scales` becomes the type of the graph's floats
+  Scheme scheme;  // of layers; `scales` is set to the type of the graph's floats
   HeadWeights head = HeadWeights::kInt8;
-  // The precision in which MatMulNBits computes: 0 in floats, 4 with activations that are rounded
-  // to 8 bits, which is several times faster.
+  // The precision in which MatMulNBits computes. 0 computes in floats; 4 rounds activations to 8
+  // bits, which is several times faster.
   std::uint32_t accuracy_level = 4;
   // Patterns of weights that stay in float, with * and ? as in a shell.
   std::vector<std::string> keep_float = {};
-  // Smaller matrices stay in float.
+  // Matrices with fewer columns or rows stay in float.
   std::int64_t min_columns = 64;
   std::int64_t min_rows = 16;
   QuantizedForm form = QuantizedForm::kMatMulNBits;
@@ -99,12 +101,12 @@ struct QuantizeOptions {
   friend bool operator==(const QuantizeOptions&, const QuantizeOptions&) = default;
 };
 
-// Reads "keep" and "keep, SCHEME" into `keep` and `scheme`, and any other scheme into `scheme`.
-// kInvalidArgument as for parse_scheme().
+// Parses "keep" or "keep, SCHEME" into options.keep and options.scheme, and a plain SCHEME into
+// options.scheme. kInvalidArgument as for parse_scheme().
 [[nodiscard]] Status set_scheme(std::string_view text, QuantizeOptions& options);
 
-// kInvalidArgument for a value that no option may have, and for values that contradict each other.
-// Jobs call it before they read anything.
+// Fails with kInvalidArgument if an option has an invalid value or options contradict each other.
+// Saves call it before they read anything.
 [[nodiscard]] Status check_options(const QuantizeOptions& options);
 
 // The scheme of the head and of embedding tables.

@@ -1,9 +1,10 @@
-// Recipes: lists of steps that compute the bytes of an initializer from a tensor of the checkpoint.
+// Defines recipes: lists of steps that compute the bytes of an initializer from a tensor of the
+// checkpoint.
 //
-// A recipe is a list of steps that are applied in order, as torch's methods of the same names would
-// be: dimensions and indices that are negative count from the end. A step changes the tensor's
-// view, which says where its elements lie; no step reads bytes or allocates an array. Recipes are
-// plain values, safe from any thread.
+// The steps are applied in order and do the same as torch's methods of the same names. Negative
+// dimensions and indices count from the end. A step only changes the tensor's view, which describes
+// where its elements are; it reads no bytes and allocates no array. Recipes are plain values, safe
+// from any thread.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,8 @@ enum class StepKind : std::uint8_t {
 
 struct RecipeStep {
   StepKind kind = StepKind::kTranspose;
-  std::vector<std::int64_t> numbers = {};  // of kPermute, kReshape and kSlice, as above
+  std::vector<std::int64_t> numbers = {};  // the arguments of kPermute, kReshape and kSlice, as
+                                           // above
 
   [[nodiscard]] static RecipeStep transpose() { return {StepKind::kTranspose, {}}; }
   [[nodiscard]] static RecipeStep permute(std::vector<std::int64_t> dims) {
@@ -61,33 +63,34 @@ inline constexpr std::size_t kMaxRecipeRank = 64;  // torch's limit on dimension
 // "transpose", "permute", "reshape", "slice", "cast": the stable names in map files, manifests and
 // reports.
 [[nodiscard]] std::string_view step_name(StepKind kind);
-// Returns whether such steps have RecipeStep::numbers.
+// Returns whether steps of this kind have RecipeStep::numbers.
 [[nodiscard]] bool takes_numbers(StepKind kind);
 
 // "transpose, slice [0, 0, 128], cast"; "" for an empty recipe.
 [[nodiscard]] std::string recipe_text(const Recipe& recipe);
-// The same in the past tense, for reports: "transposed, sliced [0, 0, 128], cast".
+// The recipe in the past tense, for reports: "transposed, sliced [0, 0, 128], cast".
 [[nodiscard]] std::string recipe_done_text(const Recipe& recipe);
 
-// For a recipe that only transposes: whether its result is transposed. Two transposes cancel out.
+// Returns whether a recipe that only transposes has a transposed result. Two transposes cancel out.
 [[nodiscard]] bool transposes(const Recipe& recipe);
 [[nodiscard]] bool ends_with_cast(const Recipe& recipe);
-// The recipe with a cast at its end, or without one.
+// Returns the recipe with a cast at its end if `cast` is true, otherwise without one.
 [[nodiscard]] Recipe with_cast(Recipe recipe, bool cast);
-// The recipe with one more transpose, placed before a final cast.
+// Returns the recipe with one more transpose, which is placed before a final cast.
 [[nodiscard]] Recipe turned_once_more(Recipe recipe);
 
-// The shape that the recipe makes of a contiguous tensor. kMismatch if the shape does not allow a
-// step; kInvalidArgument for more than kMaxRecipeSteps steps, a cast that is not the last one, or
-// numbers that suit no tensor.
+// Returns the shape of the result if the recipe is applied to a contiguous tensor of the given
+// shape. kMismatch if the shape does not allow a step; kInvalidArgument for more than
+// kMaxRecipeSteps steps, a cast that is not the last one, or numbers that are invalid for every
+// tensor.
 [[nodiscard]] Result<Shape> apply_recipe(const Recipe& recipe, const Shape& shape);
 
-// Applies the recipe to a view: the result has other strides over the same storage. Its elements,
-// in row-major order, are those of the result. Its shape is the result's too, unless a reshape
-// merged dimensions that no single stride can step through, as after a transpose. The view then
-// keeps these dimensions apart, and only the function above returns the shape. Errors as above, and
-// kMismatch if elements share bytes, or if no strides reach the elements (a reshape or slice that
-// cuts through joined dimensions).
+// Applies the recipe to a view: the result has other strides over the same storage. The view's
+// elements, in row-major order, are those of the result. The view also has the shape of the result,
+// unless a reshape merged dimensions that no single stride can step through, as after a transpose.
+// In this case the view keeps these dimensions separate, and only the function above returns the
+// shape of the result. Errors as above, and kMismatch if elements share bytes, or if no strides
+// reach the elements (a reshape or slice that cuts through joined dimensions).
 [[nodiscard]] Result<TensorView> apply_recipe(const Recipe& recipe, TensorView view);
 
 }  // namespace onnx_external

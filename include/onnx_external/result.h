@@ -1,4 +1,5 @@
-// Result<T> and Error: the functions of this library report failure by return value.
+// Defines Result<T> and Error, with which the functions of this library report failure by return
+// value.
 //
 // Bad input, missing files and full disks are values of type Error inside a Result; broken
 // invariants of our own code trigger assert(). The library never throws for bad input, never prints
@@ -30,7 +31,7 @@ enum class ErrorCode {
   kMismatch,         // two inputs contradict each other: shapes, element types, bytes
   kAmbiguous,        // two or more answers fit; the message lists them
   kIo,               // the operating system refused: disk full, permission, read error
-  kBusy,             // another save is writing into the folder; nothing waits for its end
+  kBusy,             // another save is writing into the folder; the call does not wait for it
   kCancelled,        // the progress callback asked to stop
 };
 
@@ -48,7 +49,7 @@ struct ErrorItem {
 
 struct ErrorList {
   ErrorKind kind = ErrorKind::kNone;
-  std::string owner;  // whose names these are: the graph, if there are several, or the node
+  std::string owner;  // what the names belong to: a graph, if there are several, or a node
   std::vector<ErrorItem> items;
 };
 
@@ -58,7 +59,8 @@ struct ErrorList {
 // An option with which the work could succeed, and when to use it.
 struct Remedy {
   RemedyOption option = RemedyOption::kMap;
-  std::string value;  // ready to paste, not quoted: "input_ids,mask"; empty = the option takes none
+  std::string value;  // ready to paste, not quoted: "input_ids,mask"; empty = the option takes no
+                      // value
   std::string when;   // "if they are the caller's own inputs"; may be empty
 
   friend bool operator==(const Remedy&, const Remedy&) = default;
@@ -66,14 +68,14 @@ struct Remedy {
 
 // The full lists of an error. User interfaces print as much of them as they have room for.
 struct ErrorDetails {
-  ErrorKind kind = ErrorKind::kNone;  // kNone = that of the first list, if there is one
+  ErrorKind kind = ErrorKind::kNone;  // kNone = the kind of the first list, if there is one
   std::vector<ErrorList> lists;
   std::vector<Remedy> remedies;
 };
 
-// `message` reads "FILE: WHERE: WHAT; FIX", without the parts that are unknown. It is lower case,
-// has no full stop and names no command line option. Names that come from files are already quoted,
-// so it can be printed unchanged.
+// `message` reads "FILE: WHERE: WHAT; FIX", where parts that are unknown are left out. It is lower
+// case, has no full stop and names no command line option. Names that come from files are already
+// quoted, so it can be printed unchanged.
 struct Error {
   ErrorCode code;
   std::string message;
@@ -97,7 +99,7 @@ struct ErrorTextOptions {
 // characters in names are escaped.
 [[nodiscard]] std::string error_text(const Error& error, const ErrorTextOptions& options = {});
 
-// The same without the last line feed: `std::cerr << result.error() << '\n'`.
+// Prints error_text() without the final line feed: `std::cerr << result.error() << '\n'`.
 std::ostream& operator<<(std::ostream& stream, const Error& error);
 
 template <typename T>
@@ -114,7 +116,7 @@ using Status = Result<void>;
   return tl::unexpected<Error>(std::move(error));
 }
 
-// Passes a failure on and puts the place in front: "where: message".
+// Passes a failure on, with `where` in front of its message: "where: message".
 [[nodiscard]] inline tl::unexpected<Error> fail_in(std::string_view where, Error error) {
   error.message = std::string(where) + ": " + error.message;
   return tl::unexpected<Error>(std::move(error));

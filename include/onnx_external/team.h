@@ -1,7 +1,7 @@
 // Lets several processes write one plan together on a shared file system, for example as an MPI
-// job. Each writes its share of the data. The first one leads: it creates the staging folder,
-// writes the model, verifies and publishes. The output is byte for byte what one process would
-// write.
+// job. Each process writes its share of the data. The first process leads: it creates the staging
+// folder, writes the model, verifies and publishes. The output is byte for byte what one process
+// would write.
 #pragma once
 
 #include <functional>
@@ -10,13 +10,13 @@
 
 namespace onnx_external {
 
-// This process as one of a team, and how the processes communicate (save-external uses MPI).
+// This process as a member of a team, and how the processes communicate (save-external uses MPI).
 struct Team {
   int rank = 0;  // 0 leads
   int size = 1;  // at least 1
-  // Gathers the text of every process and returns all texts, ordered by rank, in every process. All
-  // processes call it equally often, each from one thread. If a process dies or fails in it, the
-  // caller must end the other processes, as mpirun does.
+  // Gathers one text from every process and returns all texts, ordered by rank, in every process.
+  // All processes call it the same number of times, each from one thread. If a process dies or
+  // fails in this call, the caller must end the other processes, as mpirun does.
   std::function<std::vector<std::string>(std::string text)> from_all;
 };
 

@@ -1,7 +1,7 @@
-// The description of a tensor without its data: name, element type, shape, strides.
+// Describes tensors without their data: name, element type, shape and strides.
 //
 // Sizes and offsets are bytes unless the name says otherwise; shapes and strides count elements.
-// Nothing here does IO; everything is a plain value or a pure function, safe from any thread.
+// Everything here is a plain value or a pure function without I/O, safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ struct TensorView : TensorInfo {
 // Requires: element_count(shape) succeeds.
 [[nodiscard]] std::vector<std::int64_t> contiguous_strides(std::span<const std::int64_t> shape);
 
-// True when the elements lie in row-major order without gaps. As in torch, strides of dimensions of
-// size 1 and all strides of an empty tensor are ignored.
+// True if the elements are stored in row-major order without gaps. As in torch, strides of
+// dimensions of size 1 and all strides of an empty tensor are ignored.
 [[nodiscard]] bool is_contiguous(std::span<const std::int64_t> shape,
                                  std::span<const std::int64_t> strides);
 

@@ -1,11 +1,11 @@
 // Writes recorded inputs of a model as ONNX test data, and infers which dimensions must be
 // symbolic.
 //
-// A recording is a torch.save file of (args, kwargs), of a dict of inputs, or of a list of such
-// sets. Each set becomes test_data_set_N/input_K.pb beside the model: one TensorProto per graph
-// input, in the order of graph.input, as onnx's backend test runner reads them
-// (onnx/backend/test/runner). Planning is pure; all functions may be called from several threads at
-// once.
+// A recording is a file written by torch.save that contains (args, kwargs), a dict of inputs, or a
+// list of such input sets. Each input set becomes test_data_set_N/input_K.pb next to the model: one
+// TensorProto per graph input, in the order of graph.input, as onnx's backend test runner reads
+// them (onnx/backend/test/runner). Planning is pure; all functions may be called from several
+// threads at once.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -41,7 +41,7 @@ struct GraphInput {
 [[nodiscard]] std::vector<GraphInput> graph_inputs(const onnx::GraphProto& graph,
                                                    std::span<const std::string> names);
 
-// Opens a file of recorded inputs; options.selection and options.key are overridden. Errors as for
+// Opens a file of recorded inputs; options.selection and options.key are ignored. Errors as for
 // open_checkpoint.
 [[nodiscard]] Result<Checkpoint> open_recording(const std::filesystem::path& path,
                                                 const OpenOptions& options = {});
@@ -49,8 +49,8 @@ struct GraphInput {
 // One tensor of a set.
 struct TestInput {
   std::string name;           // of the graph input
-  std::string recorded;       // its name in the recording: "past.key_cache.0", "[1]"
-  std::size_t recording = 0;  // which recording
+  std::string recorded;       // the tensor's name in the recording: "past.key_cache.0", "[1]"
+  std::size_t recording = 0;  // index of the recording
   std::size_t tensor = 0;     // index into its Checkpoint::tensors()
   std::int32_t data_type = 0;
   Shape dims;
@@ -58,7 +58,7 @@ struct TestInput {
 
 struct TestDataSet {
   std::vector<TestInput> inputs;    // one per graph input, in the graph's order
-  std::vector<std::string> unused;  // recorded, but not an input of the graph
+  std::vector<std::string> unused;  // recorded tensors that are not inputs of the graph
 };
 
 // The result of comparing one dimension of a graph input in two or more sets.
@@ -83,13 +83,13 @@ struct TestData {
   std::vector<DimensionGuess> dimensions;
 };
 
-// Decides which recorded tensor feeds which input. Keyword arguments match by name: equal names,
-// names that are equal once dots become underscores, or another spelling of a cache's parts
-// (docs/formats.md). Positional arguments take the remaining inputs in order. If no keyword matches
-// and the counts agree, everything is matched by order.
-// kMismatch: an input that no tensor feeds, too many positional tensors, another element type or
-// rank, a cache's keys where the graph wants values. kUnsupported: a type that ONNX lacks, more
-// than kMaxTestDataSets sets. check_test_data() compares the sizes of dimensions.
+// Decides which recorded tensor feeds which input. Keyword arguments are matched by name: by equal
+// names, by names that are equal if dots count as underscores, or by another spelling of the parts
+// of a cache (docs/formats.md). Positional arguments feed the remaining inputs in order. If no
+// keyword argument matches and the counts agree, all arguments are matched by order. Errors:
+// kMismatch for an input that no tensor feeds, too many positional tensors, a different element
+// type or rank, or a cache's keys where the graph expects values; kUnsupported for a type that ONNX
+// lacks, or more than kMaxTestDataSets sets. Sizes of dimensions are compared by check_test_data().
 [[nodiscard]] Result<TestData> plan_test_data(std::span<const GraphInput> inputs,
                                               std::span<const Checkpoint> recordings);
 
@@ -99,8 +99,9 @@ struct RecordedInputs {
   std::vector<Checkpoint> recordings;  // TestInput::recording indexes them
 };
 
-// Compares every dimension with the graph's. kMismatch if a fixed dimension differs (the message
-// names all that must become symbolic) or if a symbol has two values within one set.
+// Compares every dimension with the graph's. Fails with kMismatch if a fixed dimension differs (the
+// message names all dimensions that must become symbolic) or if a symbol has two values within one
+// set.
 [[nodiscard]] Status check_test_data(std::span<const GraphInput> inputs, const TestData& data);
 
 // "test_data_set_0", "input_0.pb".

@@ -1,10 +1,10 @@
-// The version of the library whose headers these are, for programs that compile with several:
+// Defines the version of the library, for programs that must compile with several versions:
 //
 //   #if ONNX_EXTERNAL_VERSION_MAJOR == 0 && ONNX_EXTERNAL_VERSION_MINOR < 2
 //   #error "onnx-external 0.2 or newer is needed"
 //   #endif
 //
-// CMake refuses to configure if it differs from that of the project.
+// CMake's configuration fails if this version differs from the version of the CMake project.
 #pragma once
 
 #define ONNX_EXTERNAL_VERSION_MAJOR 0

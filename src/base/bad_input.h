@@ -1,4 +1,4 @@
-// Short forms of fail() for the two errors that readers of files report most.
+// Defines short forms of fail() for the two errors that code for reading files reports most often.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A pool of a few large buffers that many threads share.
+// Lends a few large buffers to many threads, so that memory does not grow with their number.
 #pragma once
 
 #include <array>
@@ -11,7 +11,8 @@
 
 namespace onnx_external {
 
-// Safe from any thread. Returned buffers keep their memory.
+// The pool may be used from any thread. Buffers that are given back keep their memory for the next
+// use.
 class BufferPool {
  public:
   static constexpr int kMost = 16;
@@ -51,8 +52,8 @@ class BufferPool {
     given_back_.notify_one();
   }
 
-  // No std::counting_semaphore: that of libstdc++ 12 can read a count above zero, and sleep on it
-  // forever.
+  // This is not a std::counting_semaphore, because the one in libstdc++ 12 can read a count above
+  // zero and still sleep forever.
   std::mutex mutex_;
   std::condition_variable given_back_;
   int free_;

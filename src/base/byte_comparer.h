@@ -14,15 +14,15 @@
 namespace onnx_external {
 
 struct ByteDifference {
-  std::uint64_t byte = 0;  // counted as the sources count
+  std::uint64_t byte = 0;  // offset in the sources' own numbering
   std::uint8_t found = 0;
   std::uint8_t wanted = 0;
 };
 
 // Fills `out` with the bytes from `at` on.
 using ReadBytes = std::function<Status(std::uint64_t at, std::span<std::byte> out)>;
-// Returns room.size() bytes from `at` on. Either copies them into `room`, or returns where they
-// already are in memory.
+// Returns room.size() bytes from `at` on. It either copies them into `room` and returns `room`, or
+// returns a span of them where they already are in memory.
 using GiveBytes =
     std::function<Result<std::span<const std::byte>>(std::uint64_t at, std::span<std::byte> room)>;
 
@@ -48,15 +48,16 @@ struct Comparison {
 
 enum class AtDifference : std::uint8_t {
   kStop,
-  kReadOn,  // the rest of the found bytes is read, but not compared
+  kReadOn,  // the rest of the found bytes is read but not compared
 };
 
-// Keeps its two buffers between comparisons. One thread at a time.
+// Compares sources through two buffers, which it keeps between comparisons. For one thread at a
+// time.
 class ByteComparer {
  public:
   // Compares the bytes [first, first + nbytes) in steps of at most `step` bytes. With kStop the
-  // first step is small, because most tensors that differ do so at once. Returns errors of `wanted`
-  // and `take`; an error of `found` is Comparison::unreadable.
+  // first step is small, because most tensors that differ do so near their beginning. Returns
+  // errors of `wanted` and `take`; an error of `found` is stored in Comparison::unreadable.
   [[nodiscard]] Result<Comparison> compare(std::uint64_t first, std::uint64_t nbytes,
                                            const ComparedBytes& bytes, AtDifference policy,
                                            std::uint64_t step = kReadStepBytes);

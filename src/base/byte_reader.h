@@ -1,5 +1,5 @@
-// A little-endian cursor over bytes in memory: every read is bounds-checked, and its error names
-// what was read.
+// Reads little-endian numbers and byte ranges one after another from bytes in memory. Every read is
+// bounds-checked, and its error names the field that could not be read.
 #pragma once
 
 #include <bit>
@@ -19,7 +19,7 @@ namespace onnx_external {
 
 class ByteReader {
  public:
-  // `bytes` must outlive the reader. `base` is added to positions in messages.
+  // `bytes` must outlive the reader. `base` is added to the positions that messages state.
   explicit ByteReader(std::span<const std::byte> bytes, std::uint64_t base = 0)
       : bytes_(bytes), base_(base) {}
 
@@ -42,7 +42,7 @@ class ByteReader {
     return value;
   }
 
-  // A view of the next `count` bytes.
+  // Returns a view of the next `count` bytes and moves past them.
   [[nodiscard]] Result<std::span<const std::byte>> take(std::uint64_t count,
                                                         std::string_view what) {
     if (count > remaining()) [[unlikely]] {
@@ -54,7 +54,7 @@ class ByteReader {
   }
 
  private:
-  // Kept out of line, because readers call take() for every few bytes.
+  // Not inlined, to keep take() small: it is called for every few bytes.
   [[nodiscard, gnu::noinline]] tl::unexpected<Error> too_short(std::uint64_t count,
                                                                std::string_view what) const {
     return fail(ErrorCode::kCorrupt, "byte " + std::to_string(base_ + position_) +

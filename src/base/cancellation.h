@@ -1,4 +1,5 @@
-// Adds the folder and the phase to the error of a cancelled save.
+// Adds the output folder and the phase (copying, verifying, ...) to the error of a save that the
+// caller cancelled.
 #pragma once
 
 #include <filesystem>
@@ -9,13 +10,13 @@
 
 namespace onnx_external {
 
-// Returns, for kCancelled, "out: cancelled while copying; nothing was published", and any other
-// error unchanged. Without a phase, the message names only the folder.
+// Returns the error "out: cancelled while copying; nothing was published" for kCancelled, and any
+// other error unchanged. Without a phase, the message names only the folder.
 [[nodiscard]] Error cancelled_in(const std::filesystem::path& folder, std::optional<Phase> phase,
                                  Error error);
 
-// Returns `given` as a function that also writes into `phase`, which must outlive it, when it is
-// asked to stop. An empty function stays empty.
+// Wraps `given` in a function that also stores the current phase in `phase` if `given` asks to
+// stop. `phase` must outlive the result. If `given` is empty, so is the result.
 [[nodiscard]] ProgressFn noting_phase(const ProgressFn& given, std::optional<Phase>& phase);
 
 }  // namespace onnx_external

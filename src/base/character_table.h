@@ -1,4 +1,4 @@
-// A set of characters with a fast test, for long lists of names.
+// Defines a set of characters with a fast membership test, for checking long lists of names.
 #pragma once
 
 #include <array>

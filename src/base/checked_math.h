@@ -1,4 +1,5 @@
-// Arithmetic that detects overflow, for every size and offset that comes from a file.
+// Adds and multiplies with overflow detection. Used for every size and offset that comes from a
+// file.
 #pragma once
 
 #include <concepts>

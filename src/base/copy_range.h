@@ -1,5 +1,5 @@
-// Copies ranges of files at disk speed: inside the kernel, or through a small buffer with
-// checksums. Bytes in memory are written from where they are.
+// Copies ranges of files at disk speed: inside the kernel, or through a small buffer if checksums
+// are needed. Bytes in memory are written directly.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace onnx_external {
 
-// Called after every copied chunk (at most 1 MiB; 16 MiB if the file system copies). Returning
-// false stops the copy with kCancelled.
+// Called after every copied chunk (at most 1 MiB, or 16 MiB if the file system itself copies).
+// Returning false stops the copy with kCancelled.
 using StepFn = std::function<bool(std::uint64_t bytes)>;
 
 // The rest of one copy: `length` bytes of `source` from `source_offset` on go to `target_offset` of
@@ -28,22 +28,23 @@ struct CopyRange {
   std::uint64_t target_offset;
   const StepFn& step;
 
-  // Counts the bytes as copied. kCancelled if `step` returns false.
+  // Counts the bytes as copied. Fails with kCancelled if `step` returns false.
   [[nodiscard]] Status advance(std::uint64_t count);
 };
 
-// Fits into the L2 cache. 256 KiB was the fastest of 64 KiB to 16 MiB (2 cores, 2 GB, ext4).
+// Fits into the L2 cache. 256 KiB was the fastest size between 64 KiB and 16 MiB (2 cores, 2 GB,
+// ext4).
 inline constexpr std::size_t kCopyBufferBytes = std::size_t{256} << 10;
 
 // The mechanism by which RangeCopier::copy() moves bytes.
 enum class Mover : std::uint8_t {
-  kByFileSystem,  // chosen for each range, depending on the target's file system
+  kByFileSystem,  // one of the other two, chosen for each range by the target's file system
   kSplice,        // the kernel, from page cache to page cache
   kFileSystem,    // copy_file_range: shared blocks, or a server that copies without sending
 };
 
-// The pipe and the buffer of one copying thread, created on first use and reused. Use one object
-// per thread.
+// Copies ranges. Each object has a pipe and a buffer, which are created on first use and reused, so
+// use one object per thread.
 class RangeCopier {
  public:
   explicit RangeCopier(Mover mover = Mover::kByFileSystem) : mover_(mover) {}
@@ -51,11 +52,11 @@ class RangeCopier {
   RangeCopier& operator=(RangeCopier&&) noexcept = default;
 
   // Copies the range by splice through a pipe, the fastest way measured (0.45 of cp's time with 2
-  // threads). Network file systems are asked to copy by themselves; those that can share blocks
-  // (XFS, Btrfs) are asked if both offsets are block-aligned. File systems and containers fail
-  // these calls with errors of all kinds, so after any error the rest is read and written, and only
-  // an error of that is reported. Errors: kCorrupt if the source is too short or shrinks; kIo;
-  // kCancelled.
+  // threads). Network file systems are asked to copy by themselves, and so are file systems that
+  // can share blocks (XFS, Btrfs) if both offsets are block-aligned. In some file systems and
+  // containers these calls fail with all kinds of errors. So after any error the rest is read and
+  // written, and only errors from reading and writing are reported: kCorrupt if the source is too
+  // short or shrinks; kIo; kCancelled.
   [[nodiscard]] Status copy(CopyRange range);
 
   // Copies through the buffer and adds the bytes to `crc` and, if not null, to `sha`.

@@ -1,4 +1,4 @@
-// Checksums that are computed chunk by chunk.
+// Computes checksums (CRC-32, SHA-1, SHA-256) chunk by chunk.
 #pragma once
 
 #include <openssl/sha.h>
@@ -24,11 +24,11 @@ class Crc32 {
   std::uint32_t value_ = 0;
 };
 
-// The CRC-32 of A followed by B, computed from both CRCs and the length of B.
+// Returns the CRC-32 of A followed by B, computed from both CRC-32s and the length of B.
 [[nodiscard]] std::uint32_t crc32_concat(std::uint32_t crc_a, std::uint32_t crc_b,
                                          std::uint64_t length_b);
 
-// Does the same faster for many B of one length. Immutable.
+// Does the same faster for many B of the same length. Immutable.
 class Crc32Appender {
  public:
   explicit Crc32Appender(std::uint64_t length_b);
@@ -39,8 +39,8 @@ class Crc32Appender {
       moved_{};  // the effect of each bit of crc_a after length_b more bytes
 };
 
-// SHA-1 or SHA-256. It uses OpenSSL's low-level functions, which allocate nothing; the EVP
-// functions crash if memory runs out. Not thread-safe.
+// Computes a SHA-1 or SHA-256. It uses OpenSSL's low-level functions, which allocate nothing,
+// because the EVP functions crash if memory runs out. Not thread-safe.
 class Sha {
  public:
   enum class Kind : std::uint8_t { kSha1, kSha256 };

@@ -1,5 +1,5 @@
-// Handles of open folders. Entries are reached by plain name relative to the descriptor, so
-// renaming a parent or planting a link cannot redirect the work.
+// Opens folders and works with their entries. Entries are accessed by plain name relative to the
+// open descriptor, so renaming a parent folder or planting a link cannot redirect the work.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +22,7 @@ enum class EntryKind { kFile, kFolder, kOther };  // kOther: symbolic link, FIFO
 // (base/safe_path.h); no member follows a symbolic link in them.
 class Directory {
  public:
-  // Follows links in `path`, because the user chose it. An empty path is the current folder.
+  // Follows links in `path`, because the user chose this path. An empty path is the current folder.
   [[nodiscard]] static Result<Directory> open(const std::filesystem::path& path);
   Directory(Directory&& other) noexcept = default;
   Directory& operator=(Directory&& other) noexcept {
@@ -35,37 +35,38 @@ class Directory {
 
   [[nodiscard]] Result<Directory> open_folder(const std::string& name) const;
 
-  // Creates the folder with mode `mode` & ~umask. kAlreadyExists.
+  // Creates the folder with mode `mode` & ~umask. Fails with kAlreadyExists if the name is taken.
   [[nodiscard]] Status make_folder(const std::string& name, mode_t mode) const;
 
   // Returns nullopt if there is no such entry.
   [[nodiscard]] Result<std::optional<EntryKind>> kind_of(const std::string& name) const;
 
-  // Names of all entries but "." and "..", sorted.
+  // Returns the names of all entries except "." and "..", sorted.
   [[nodiscard]] Result<std::vector<std::string>> entries() const;
 
-  // kNotFound if it does not exist.
+  // Fails with kNotFound if the file does not exist.
   [[nodiscard]] Status remove_file(const std::string& name) const;
   [[nodiscard]] Status remove_empty_folder(const std::string& name) const;
 
-  // Removes whatever `name` is, down to kMaxTreeDepth levels of folders. Continues after an error
-  // and returns the first one. Succeeds if nothing exists.
+  // Removes a file or a folder with its contents, down to kMaxTreeDepth levels of folders.
+  // Continues after an error and returns the first one. Succeeds if `name` does not exist.
   [[nodiscard]] Status remove_tree(const std::string& name) const;
 
   // Waits until the names in this folder are on the disk.
   [[nodiscard]] Status sync() const;
 
-  // Waits until everything written to this file system is on the disk, including files of other
-  // programs. Reports write errors of all files since the folder was opened, even of closed ones.
-  // Requires: syncs_report_errors().
+  // Waits until everything written to this file system is on the disk, including what other
+  // programs wrote. Reports write errors since the folder was opened in all files, even closed
+  // ones. Requires: syncs_report_errors().
   [[nodiscard]] Status sync_file_system() const;
 
-  // Takes an exclusive lock that ends with this object (or the process), without waiting. Returns
-  // false if someone else holds it, and nullopt if the file system has no locks.
+  // Takes an exclusive lock on the folder without waiting. The lock ends with this object (or the
+  // process). Returns false if someone else holds the lock, and nullopt if the file system has no
+  // locks.
   [[nodiscard]] std::optional<bool> try_lock() const;
   // Returns whether the folder was removed after it was opened.
   [[nodiscard]] bool is_removed() const;
-  // Returns whether someone else holds that lock.
+  // Returns whether someone else holds the lock of try_lock().
   [[nodiscard]] bool is_locked() const;
 
   [[nodiscard]] int fd() const { return fd_.get(); }
@@ -77,8 +78,8 @@ class Directory {
  private:
   Directory(UniqueFd fd, std::filesystem::path path) : fd_(std::move(fd)), path_(std::move(path)) {}
 
-  // The lock belongs to the open file description, which a forked child shares. So it is released
-  // explicitly, and not only by closing the file.
+  // The lock belongs to the open file description, which a forked child shares. So closing the file
+  // is not enough, and the lock is released explicitly.
   class Lock {
    public:
     Lock() = default;
@@ -103,21 +104,23 @@ class Directory {
 
 inline constexpr int kMaxTreeDepth = 8;
 
-// Returns whether syncfs() reports data that could not be written: Linux 5.8 and later (syncfs(2)).
+// Returns whether syncfs() reports data that could not be written, as it does since Linux 5.8 (see
+// syncfs(2)).
 [[nodiscard]] bool syncs_report_errors();
 
 enum class Replace { kNo, kYes };
 
-// Renames an entry. kAlreadyExists when `to` exists and `replace` is kNo (atomically, except where
-// there is no RENAME_NOREPLACE).
+// Renames an entry. Fails with kAlreadyExists if `to` exists and `replace` is kNo; the check is
+// atomic, except on file systems without RENAME_NOREPLACE.
 [[nodiscard]] Status rename_entry(const Directory& from_folder, const std::string& from,
                                   const Directory& to_folder, const std::string& to,
                                   Replace replace);
 
-// Renames an entry to a free name, as rename_entry() does. A folder that the file system cannot
-// rename (gcsfuse: folders with files; overlayfs: folders of a lower layer) is created again
-// instead, and its entries are moved one by one. A process that is killed meanwhile leaves some in
-// each folder, and so does an error after which none can be moved back.
+// Renames an entry to a free name, as rename_entry() does. If the file system cannot rename a
+// folder (gcsfuse: folders with files; overlayfs: folders in a lower layer), a new folder is
+// created and the entries are moved into it one by one. If the process is killed while it does
+// this, or if entries cannot be moved back after an error, each of the two folders has some of the
+// entries.
 [[nodiscard]] Status move_entry(const Directory& from_folder, const std::string& from,
                                 const Directory& to_folder, const std::string& to);
 

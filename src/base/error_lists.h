@@ -1,4 +1,5 @@
-// The titles and the count phrases of an error's lists, by kind.
+// Provides, for each kind of error, the title of its list (such as "missing in the checkpoint") and
+// the phrase that follows the number of entries in a message.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +12,11 @@ namespace onnx_external {
 inline constexpr std::size_t kErrorKinds = static_cast<std::size_t>(ErrorKind::kLearnFolded) + 1;
 inline constexpr std::size_t kRemedyOptions = static_cast<std::size_t>(RemedyOption::kVariant) + 1;
 
-// The words after the count of a list in a message: "key is not used by the graph" for one.
+// Returns the words that follow the count in a message: "key is not used by the graph" if the count
+// is 1.
 [[nodiscard]] std::string_view words_of(ErrorKind kind, std::size_t count);
 
-// The title without its owner.
+// Returns the title of a list, without the name of its owner (ErrorList::owner).
 [[nodiscard]] std::string_view title_of(ErrorKind kind);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Source files: opened once, checked on the descriptor, read at explicit offsets. Bytes that are in
-// no file (base/memory_runs.h) are read in the same way.
+// Reads source files, which are opened once, checked through the descriptor, and read at explicit
+// offsets. Bytes that are in no file (base/memory_runs.h) are read in the same way.
 #pragma once
 
 #include <cerrno>
@@ -36,11 +36,11 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// Makes "open 'model.pt': Permission denied", with the error code that fits errno.
+// Makes an error such as "open 'model.pt': Permission denied", with the ErrorCode that fits errno.
 [[nodiscard]] Error errno_error(int error_number, const std::string& what);
 
-// Repeats a call that a signal interrupts (-1 with EINTR). Returns the last result; errno is that
-// of the last call.
+// Repeats a call as long as a signal interrupts it (-1 with EINTR). Returns the result of the last
+// call, and leaves its errno.
 template <typename Call>
 [[nodiscard]] auto uninterrupted(const Call& call) {
   auto result = call();
@@ -50,23 +50,23 @@ template <typename Call>
   return result;
 }
 
-// The same for a failed wait for the disk, with the option to leave it out.
+// Makes the error for a failed fsync, which suggests the option that leaves fsync out.
 [[nodiscard]] Error sync_error(int error_number, const std::string& what);
 
-// The error for a file that ends at `offset`, although it had `missing` more bytes when it was
-// opened.
+// Makes the error for a file that now ends at `offset`, although it had `missing` more bytes when
+// it was opened.
 [[nodiscard]] Error cut_short(const std::string& name, std::uint64_t offset, std::uint64_t missing);
 
-// Waits until the file is on the disk. An error is final, because the kernel marks failed pages
-// clean.
+// Waits until the file is on the disk. Do not retry after an error: the kernel marks failed pages
+// clean, so a second call could succeed without the bytes.
 [[nodiscard]] Status sync_file(int fd, const std::string& name);
 
 // Asks the kernel to drop the bytes from the page cache; length 0 means up to the end. This is only
-// advice: dirty pages stay, and a failure only costs speed.
+// advice to the kernel: dirty pages are not dropped, and a failure is ignored.
 void drop_pages(int fd, std::uint64_t offset = 0, std::uint64_t length = 0);
 
-// Reads exactly out.size() bytes at `offset` of `fd`, despite EINTR and short reads. kCorrupt if
-// the file ends before; `name` goes into the message.
+// Reads exactly out.size() bytes at `offset` of `fd`, despite EINTR and short reads. Fails with
+// kCorrupt if the file ends earlier. `name` is for messages.
 [[nodiscard]] Status read_exact(int fd, std::uint64_t offset, std::span<std::byte> out,
                                 const std::string& name);
 
@@ -74,7 +74,7 @@ void drop_pages(int fd, std::uint64_t offset = 0, std::uint64_t length = 0);
 [[nodiscard]] Status write_all(int fd, std::uint64_t offset, std::span<const std::byte> bytes,
                                const std::string& name);
 
-// A range of bytes in a file, or in a text inside a file.
+// A range of bytes in a file, or in a text within a file.
 struct ByteRange {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
@@ -84,8 +84,8 @@ struct ByteRange {
 // called from any thread.
 class SourceFile {
  public:
-  // Follows symbolic links, refuses anything that is not a regular file and never blocks on a FIFO.
-  // Errors: kNotFound, kIo, kInvalidArgument (a folder, a FIFO, a device ...).
+  // Follows symbolic links, rejects anything that is not a regular file, and never blocks on a
+  // FIFO. Errors: kNotFound, kIo, kInvalidArgument (a folder, a FIFO, a device ...).
   [[nodiscard]] static Result<std::shared_ptr<const SourceFile>> open(
       const std::filesystem::path& path);
 
@@ -93,13 +93,13 @@ class SourceFile {
   [[nodiscard]] static Result<std::shared_ptr<const SourceFile>> adopt(UniqueFd fd,
                                                                        std::filesystem::path path);
 
-  // The bytes [offset, offset + size) of `whole` as a file of their own, for a format inside
-  // another file. size() and read() refer to the slice, all other members to the whole file.
-  // kCorrupt if the range is not inside.
+  // Returns the bytes [offset, offset + size) of `whole` as a file of their own, for a file that is
+  // embedded in another one. size() and read() refer to the slice, all other members to the whole
+  // file. Fails with kCorrupt if the range is not inside `whole`.
   [[nodiscard]] static Result<std::shared_ptr<const SourceFile>> slice(
       const std::shared_ptr<const SourceFile>& whole, std::uint64_t offset, std::uint64_t size);
 
-  // A source without a path or descriptor.
+  // Returns a source that reads bytes in memory; it has no path and no descriptor.
   [[nodiscard]] static std::shared_ptr<const SourceFile> of_runs(
       std::shared_ptr<const MemoryRuns> runs);
 
@@ -108,24 +108,24 @@ class SourceFile {
   [[nodiscard]] std::uint64_t size() const { return size_; }  // when it was opened
   // -1 if the bytes are in no file.
   [[nodiscard]] int fd() const { return whole_ ? whole_->fd() : fd_.get(); }
-  // Null if they are in a file.
+  // Null if the bytes are in a file.
   [[nodiscard]] const MemoryRuns* runs() const { return whole_ ? whole_->runs() : runs_.get(); }
   [[nodiscard]] std::uint64_t link_count() const { return links_; }
 
   // kCorrupt if the range is not inside size().
   [[nodiscard]] Status check_range(std::uint64_t offset, std::uint64_t length) const;
 
-  // kCorrupt if the range is not inside size() or the file has shrunk. Without a file also errors
-  // of MemoryRuns::bytes().
+  // Fails with kCorrupt if the range is not inside size() or the file has shrunk. For bytes that
+  // are in no file, also returns errors of MemoryRuns::bytes().
   [[nodiscard]] Status read(std::uint64_t offset, std::span<std::byte> out) const;
 
-  // Returns room.size() bytes from `offset` on. Bytes in memory are returned where they are; others
-  // are read into `room`.
+  // Returns room.size() bytes from `offset` on. Bytes in memory are returned without copying them;
+  // bytes in a file are read into `room`.
   [[nodiscard]] Result<std::span<const std::byte>> give(std::uint64_t offset,
                                                         std::span<std::byte> room) const;
 
-  // kCorrupt if size or modification time have changed since the file was opened. Always succeeds
-  // for bytes that are in no file.
+  // Fails with kCorrupt if the size or modification time has changed since the file was opened.
+  // Always succeeds for bytes that are in no file.
   [[nodiscard]] Status check_unchanged() const;
 
   // Identifies the file and its state as text: inode, size, modification time and change time. The
@@ -143,7 +143,7 @@ class SourceFile {
   SourceFile() = default;
   UniqueFd fd_;
   std::shared_ptr<const MemoryRuns> runs_;   // instead of the descriptor
-  std::shared_ptr<const SourceFile> whole_;  // of a slice
+  std::shared_ptr<const SourceFile> whole_;  // set for a slice
   std::uint64_t slice_offset_ = 0;
   std::filesystem::path path_;
   std::uint64_t size_ = 0;
@@ -153,7 +153,7 @@ class SourceFile {
   std::int64_t modified_ns_ = 0;
 };
 
-// The whole file as a string. kUnsupported if it is larger than `max_bytes`.
+// Returns the whole file as a string. Fails with kUnsupported if it is larger than `max_bytes`.
 [[nodiscard]] Result<std::string> read_file(const SourceFile& file, std::uint64_t max_bytes);
 
 }  // namespace onnx_external

@@ -1,6 +1,6 @@
-// Recognizes files that were passed by mistake: well-known formats that are neither an ONNX graph
-// nor a checkpoint. One table says what each file is and what to do about it, for readers of graphs
-// and of checkpoints alike, by its first bytes or by its name.
+// Recognizes files that were passed by mistake, by their first bytes or by their names: well-known
+// formats that are neither an ONNX graph nor a checkpoint. Code that reads graphs and code that
+// reads checkpoints use the same table, which says what such a file is and what to do about it.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@
 namespace onnx_external {
 
 enum class ForeignKind : std::uint8_t {
-  kPacked,      // compressed or encrypted; the file inside may be the right one
-  kPointer,     // stands for a file that was not fetched
+  kPacked,      // compressed or encrypted; it may contain the right file
+  kPointer,     // a placeholder for a file that was not downloaded
   kMessage,     // a server's answer instead of the file, such as a web page
   kWeights,     // tensors in a format that the library does not read
-  kCheckpoint,  // tensors in one that it reads, which may also be the data of a model
+  kCheckpoint,  // tensors in a format that it reads, which may also be the data of a model
   kModel,       // a graph, or a graph and its weights, in a format that is not ONNX
   kOther,
 };
@@ -40,13 +40,14 @@ inline constexpr std::size_t kForeignBytes = 512;
 // itself reads (zip, tar, pickle, safetensors, JSON, ONNX) are not in the table.
 [[nodiscard]] std::optional<ForeignFormat> foreign_format(std::string_view head);
 
-// Recognizes a file that stands in for the data of tensors, which may begin with any bytes: a
-// pointer, a page or message of a server, or a format whose first bytes are unmistakable. Says what
-// to do about it.
+// Recognizes a file that was stored in place of tensor data: a placeholder, a page or message from
+// a server, or another format. Because tensor data may begin with any bytes, only formats with
+// unmistakable first bytes are recognized. Returns what the file is and what to do about it.
 [[nodiscard]] std::optional<std::string> foreign_data(std::string_view head);
 
-// Finds the first of a folder's entries that one of the patterns fits, which '|' separates and in
-// which at most one '*' stands for any text. Names of folders end in '/'. Null if there is none.
+// Finds the first of a folder's entries that matches one of the patterns. Patterns are separated by
+// '|', and each may have one '*', which matches any text. Names of folders end with '/'. Returns
+// null if nothing matches.
 [[nodiscard]] const std::string* first_fit(std::span<const std::string> names,
                                            std::string_view patterns);
 
@@ -58,14 +59,15 @@ inline constexpr std::size_t kForeignBytes = 512;
 [[nodiscard]] std::string named_text(std::string_view name, std::string_view what,
                                      std::string_view advice);
 
-// Says why a data file may be shorter than its tensors, and what to do. Begins with "; ".
+// Returns text that says why a data file may be too short for its tensors, and what to do. It
+// begins with "; ", so that it can be appended to a message.
 [[nodiscard]] std::string short_data_text(const SourceFile& file);
 
-// The first kForeignBytes of a file, or all of it. kIo.
+// Returns the first kForeignBytes of a file, or the whole file if it is shorter. Fails with kIo.
 [[nodiscard]] Result<std::string> head_of(const SourceFile& file);
 
-// Returns whether a file begins with zeros only, as one whose download or copy did not end; data of
-// tensors may also begin like this.
+// Returns whether the beginning of a file is all zeros, as after a download or copy that was not
+// completed. Tensor data may also begin with zeros.
 [[nodiscard]] bool is_all_zeros(std::string_view head);
 inline constexpr std::string_view kBeginsWithZeros =
     "begins with zeros, like a file whose download or copy was not completed; download or copy it "

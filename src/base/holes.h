@@ -1,4 +1,4 @@
-// Holes of sparse files: ranges that are not stored and read as zeros.
+// Finds the holes of sparse files, which are ranges that are not stored and are read as zeros.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@
 
 namespace onnx_external {
 
-// Shorter holes do not repay an extra system call; they are read as data.
+// Holes that are shorter than this are read as data, because skipping them would not save the time
+// of an extra system call.
 inline constexpr std::uint64_t kMinHoleBytes = std::uint64_t{256} << 10;
 
 struct FileRun {
@@ -18,27 +19,28 @@ struct FileRun {
   bool is_hole = false;
 };
 
-// The run that begins at `offset` and ends at `end` at the latest: a hole of at least
-// kMinHoleBytes, or data up to the next one. Everything counts as data past the end of the file,
-// and if the file system does not report holes. A range without a hole costs one system call.
-// Requires: offset < end.
+// Returns the run that begins at `offset` and ends at `end` at the latest: a hole of at least
+// kMinHoleBytes, or data up to the next hole. Everything past the end of the file counts as data,
+// and so does the whole file if the file system does not report holes. A range without a hole costs
+// one system call. Requires: offset < end.
 [[nodiscard]] FileRun next_run(const SourceFile& file, std::uint64_t offset, std::uint64_t end);
 
-// False if all blocks of the file are stored; cheaper than searching for holes.
+// Returns false if all blocks of the file are stored. This is cheaper than searching for holes.
 [[nodiscard]] bool may_have_holes(const SourceFile& file);
 
-// kInvalidArgument if space was reserved for the end of the file, or for kMinHoleBytes anywhere,
-// and nothing was written there: what a broken download leaves behind. Sparse files, whose holes
-// take no space, are complete. Costs a system call, and two for each hole.
+// Fails with kInvalidArgument if disk space was reserved at the end of the file, or for at least
+// kMinHoleBytes anywhere, but nothing was written there, as after a download that broke off. Holes
+// of ordinary sparse files, which take no disk space, are not an error. Costs one system call, and
+// two more for each hole.
 [[nodiscard]] Status check_is_written(const SourceFile& file);
 
 // Returns the number of bytes that are not in holes.
 [[nodiscard]] std::uint64_t stored_bytes(const SourceFile& file);
 
-// The CRC-32 of `count` zero bytes, computed without reading them.
+// Returns the CRC-32 of `count` zero bytes without reading any.
 [[nodiscard]] std::uint32_t crc32_of_zeros(std::uint64_t count);
 
-// A CRC-32 that can skip zeros. A plain value.
+// Computes a CRC-32 and can skip runs of zeros. A plain value.
 class SparseCrc32 {
  public:
   void update(std::span<const std::byte> bytes);

@@ -1,5 +1,5 @@
-// Follows symbolic links in the Hugging Face Hub's cache, where the files of a snapshot are links
-// to blobs.
+// Follows symbolic links in the local cache of the Hugging Face Hub, where the files of a model are
+// links into a folder of blobs.
 #pragma once
 
 #include <filesystem>
@@ -12,12 +12,13 @@ namespace onnx_external {
 
 // Opens the target of the link `name` in the open folder `folder`, whose path is `path`. The folder
 // must be .../snapshots/<revision>, or one below it, and the link must read ../../blobs/<plain
-// name> (with one ".." more for each level below). kInvalidArgument for every other link,
+// name> (with one ".." more for each level below). Errors: kInvalidArgument for every other link,
 // kNotFound, kIo.
 [[nodiscard]] Result<UniqueFd> open_hub_link(int folder, const std::filesystem::path& path,
                                              const std::string& name);
 
-// The blobs folder of the cache that contains `folder`; empty if `folder` is not in such a cache.
+// Returns the blobs folder of the cache that contains `folder`; empty if `folder` is not in such a
+// cache.
 [[nodiscard]] std::filesystem::path hub_blobs_of(const std::filesystem::path& folder);
 
 }  // namespace onnx_external

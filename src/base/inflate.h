@@ -1,4 +1,4 @@
-// Raw deflate streams (as zip stores them), inflated in bounded memory.
+// Inflates raw deflate streams, as zip files store them, in bounded memory.
 #pragma once
 
 #include <cstddef>
@@ -21,20 +21,20 @@ inline constexpr std::uint64_t kInflateSlack = 1024;
 struct DeflatedRange {
   std::uint64_t offset = 0;  // in the file
   std::uint64_t stored = 0;  // compressed bytes
-  std::uint64_t size = 0;    // exact number of bytes that it must inflate to
+  std::uint64_t size = 0;    // the exact number of bytes that the stream must inflate to
 };
 
-// False if no deflate stream of `stored` bytes can inflate to `size` bytes.
+// Returns false if no deflate stream of `stored` bytes can inflate to `size` bytes.
 [[nodiscard]] bool inflate_ratio_possible(std::uint64_t stored, std::uint64_t size);
 
 // Passes the inflated bytes to `sink` in order, in chunks of at most 256 KiB, and stops at the
-// sink's first error. Needs about 600 KiB whatever the sizes. Thread-safe. kCorrupt if the stream
-// is damaged, ends early, or does not inflate to exactly `size` bytes.
+// sink's first error. Needs about 600 KiB of memory, whatever the sizes. Thread-safe. kCorrupt if
+// the stream is damaged, ends early, or does not inflate to exactly `size` bytes.
 [[nodiscard]] Status inflate_range(const SourceFile& file, const DeflatedRange& range,
                                    const std::function<Status(std::span<const std::byte>)>& sink);
 
-// The inflated bytes as a string, which grows with the bytes that arrive, not with the declared
-// size. Requires: the caller has limited range.size.
+// Returns the inflated bytes as a string, which grows as bytes are inflated, and is not allocated
+// in the declared size at once. Requires: the caller has limited range.size.
 [[nodiscard]] Result<std::string> inflate_to_string(const SourceFile& file,
                                                     const DeflatedRange& range);
 

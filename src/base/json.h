@@ -1,7 +1,7 @@
 // Parses JSON from untrusted sources into a small value tree, through nlohmann's SAX interface.
 //
 // Parsing is strict: duplicate keys and trailing text are errors, and nesting and size are bounded.
-// Integers stay integers (1.0 is not one). Values are plain; safe from any thread.
+// Integers remain integers, and 1.0 is not an integer. Values are plain; safe from any thread.
 #pragma once
 
 #include <cstddef>
@@ -32,10 +32,12 @@ struct Json {
   [[nodiscard]] const std::string* string() const { return std::get_if<std::string>(&value); }
   [[nodiscard]] const std::uint64_t* uint() const { return std::get_if<std::uint64_t>(&value); }
 
-  // The member of an object; nullptr if this is not an object or has no such key. Linear time.
+  // Returns the member with this key; nullptr if this is not an object or has no such key. Takes
+  // linear time.
   [[nodiscard]] const Json* find(std::string_view key) const;
 
-  // The same if the member is a T: std::string, JsonArray, JsonObject, std::uint64_t, bool.
+  // Does the same, but returns nullptr unless the member is a T: std::string, JsonArray,
+  // JsonObject, std::uint64_t or bool.
   template <typename T>
   [[nodiscard]] const T* get(std::string_view key) const {
     const Json* const member = find(key);
@@ -46,8 +48,8 @@ struct Json {
 inline constexpr std::size_t kMaxJsonDepth = 8;
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// kCorrupt with "byte N: ...", counted from 1, for anything that is not exactly one JSON document.
-// A leading byte order mark and NUL bytes are also errors.
+// Fails with kCorrupt and "byte N: ...", counted from 1, for anything that is not exactly one JSON
+// document. A leading byte order mark and NUL bytes are also errors.
 [[nodiscard]] Result<Json> parse_json(std::string_view text, std::size_t max_depth = kMaxJsonDepth);
 
 // Appends `text` to `out` as a quoted JSON string. Bytes that are not UTF-8 become U+FFFD.

@@ -1,4 +1,5 @@
-// Hash tables for names that come from files.
+// Defines hash tables for names that come from files, which an attacker cannot slow down with
+// colliding names.
 #pragma once
 
 #include <tsl/robin_map.h>
@@ -16,14 +17,14 @@
 namespace onnx_external {
 
 // SipHash-1-3 (https://www.aumasson.jp/siphash/) with a random key per process. The standard
-// library's hash has no key, so an attacker can write a file whose names all collide; 100,000 of
-// them take half a minute.
+// library's hash has no key, so an attacker could write a file whose names all collide; 100,000
+// such names take half a minute.
 struct NameHash {
   [[nodiscard]] std::size_t operator()(std::string_view name) const noexcept;
 };
 
-// The iteration order differs from run to run, so sort what is shown or written. NameMap and
-// NameSet hold views; the names must outlive them.
+// The iteration order differs from run to run, so sort names before they are shown or written.
+// NameMap and NameSet hold views; the names must outlive them.
 template <typename Value>
 using NameMap = tsl::robin_map<std::string_view, Value, NameHash, std::equal_to<>,
                                std::allocator<std::pair<std::string_view, Value>>, true>;
@@ -35,7 +36,7 @@ using OwnedNameMap = tsl::robin_map<std::string, Value, NameHash, std::equal_to<
 using OwnedNameSet =
     tsl::robin_set<std::string, NameHash, std::equal_to<>, std::allocator<std::string>, true>;
 
-// A higher load than the default: the tables take half the memory, and look-ups stay as fast.
+// Higher than the default load factor, so that tables take half the memory; look-ups are as fast.
 inline constexpr float kNameTableLoad = 0.8F;
 
 template <typename Table>
@@ -46,9 +47,9 @@ template <typename Table>
   return table;
 }
 
-// A set of indexes into a list of names, which finds an index by its name. It stores no names, so
-// it takes 15 to 30 bytes for each, where a NameMap takes 64 to 128. The list must outlive it, and
-// the names at the indexes that were added must not change.
+// A set of indices into a list of names, which finds an index by name. It stores no names, so it
+// takes 15 to 30 bytes per name, while a NameMap takes 64 to 128. The list must outlive the set,
+// and the names at the indices that were added must not change.
 class NameIndexSet {
  public:
   using NameAt = std::function<std::string_view(std::uint32_t)>;
@@ -56,7 +57,7 @@ class NameIndexSet {
   NameIndexSet() = default;
   explicit NameIndexSet(const NameAt& name_at, std::size_t expected_names = 0);
 
-  // Adds an index unless one of the same name was added before. Returns the one that is in the set.
+  // Adds an index, unless an index of the same name was added before. Returns the index in the set.
   std::uint32_t add(std::uint32_t index) { return *indexes_.insert(index).first; }
 
   [[nodiscard]] std::optional<std::uint32_t> find(std::string_view name) const {

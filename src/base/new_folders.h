@@ -1,4 +1,5 @@
-// Creates the missing folders of a path, and removes them again if the work in them fails.
+// Creates the missing folders of a path, and removes them again if the operation that needed them
+// fails.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +9,7 @@
 
 namespace onnx_external {
 
-// The destructor removes the created folders that are empty, unless keep() was called.
+// The created folders. The destructor removes those that are empty, unless keep() was called.
 class NewFolders {
  public:
   NewFolders() = default;
@@ -19,10 +20,11 @@ class NewFolders {
   }
   ~NewFolders();
 
-  // Creates every missing folder of `path` with mode 0777 & ~umask. After an error none is left.
+  // Creates every missing folder of `path` with mode 0777 & ~umask. If this fails, the folders that
+  // it created are removed.
   [[nodiscard]] static Result<NewFolders> make(const std::filesystem::path& path);
 
-  // Waits until their names are on the disk.
+  // Waits until the names of the created folders are on the disk.
   [[nodiscard]] Status sync() const;
 
   // The created folders, outermost first.
@@ -34,10 +36,10 @@ class NewFolders {
   std::vector<std::filesystem::path> made_;
 };
 
-// kNotFound, with the remedy, if a part of `path` is a dangling symbolic link.
+// Fails with kNotFound and a remedy if a part of `path` is a dangling symbolic link.
 [[nodiscard]] Status check_no_dangling_link(const std::filesystem::path& path);
 
-// The innermost folder of `path` that exists; "." if none does.
+// Returns the innermost folder of `path` that exists; "." if none exists.
 [[nodiscard]] std::filesystem::path nearest_existing_folder(std::filesystem::path path);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Random bytes for unique names. They are not meant to be secret.
+// Generates random bytes for unique names. They are not meant to be secret.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@ namespace onnx_external {
 
 void fill_with_random(std::span<char> out);
 
-// 32 lower-case hex digits.
+// Returns 32 random lower-case hex digits.
 [[nodiscard]] std::string nonce_text();
 
 }  // namespace onnx_external

@@ -1,7 +1,7 @@
-// The only place that starts threads: parallel loops whose steps may fail. The threads are
-// OpenMP's, or C++'s in a build without OpenMP (ONNX_EXTERNAL_OPENMP). If the system has no more
-// threads (a limit on processes or memory), fewer threads do the same work. No thread is left when
-// a function returns, so the process may fork between two calls.
+// Runs parallel loops whose steps may fail. No other code of the library starts threads. The
+// threads are OpenMP threads, or C++ threads in a build without OpenMP (ONNX_EXTERNAL_OPENMP). If
+// the system has no more threads (a limit on processes or memory), fewer threads do the same work.
+// No thread is left when a function returns, so the process may fork between two calls.
 #pragma once
 
 #include <algorithm>
@@ -21,28 +21,29 @@ namespace onnx_external {
 
 inline constexpr int kMaxThreads = 1024;
 
-// One per CPU in the affinity mask of this process, at least 1. With OpenMP, OMP_NUM_THREADS takes
-// precedence if it is set, and the affinity mask is the one that the process began with.
+// Returns the number of CPUs in the affinity mask of this process, at least 1. With OpenMP,
+// OMP_NUM_THREADS takes precedence if it is set, and the affinity mask is the one at the start of
+// the process.
 [[nodiscard]] int available_threads();
 
-// The runtime of the threads: "OpenMP 4.5 (libgomp)", "C++ threads".
+// Returns the name of the runtime that starts the threads: "OpenMP 4.5 (libgomp)", "C++ threads".
 [[nodiscard]] std::string thread_runtime();
 
-// `requested` or, when it is 0, available_threads().
+// Returns `requested` or, if it is 0, available_threads().
 [[nodiscard]] int thread_count(int requested);
 
-// The same for a loop that reads or writes `bytes` bytes: fewer threads if starting all of them
-// would take longer than the work.
+// Does the same for a loop that reads or writes `bytes` bytes, but returns fewer threads if
+// starting all of them would take longer than the work.
 [[nodiscard]] int thread_count(int requested, std::uint64_t bytes);
 
 inline constexpr const char* kOutOfMemory =
     "out of memory; raise the limit of the process (ulimit -v) or of its container";
 
-// Converts the exception that is being handled into an error. Never throws, even without memory.
+// Converts the exception that is being handled to an error. Never throws, even if memory runs out.
 [[nodiscard]] Error error_in_flight() noexcept;
 
-// Returns the result of work(). An exception becomes an error, because one that leaves a thread
-// would end the process.
+// Returns the result of work(). An exception becomes an error, because an exception that leaves a
+// thread would end the process.
 template <typename Work>
 [[nodiscard]] Status without_exceptions(const Work& work) {
   try {
@@ -52,14 +53,14 @@ template <typename Work>
   }
 }
 
-// Calls work(0), work(1), ..., work(threads - 1) on several threads, as far as the system can
-// provide threads and memory for them; work(0) is always called. Returns when all have ended.
+// Calls work(0), work(1), ..., work(threads - 1), each on its own thread, as far as the system can
+// provide threads and memory for them; work(0) is always called. Returns when all calls have ended.
 // `work` must not throw.
 //
-// libgomp ends the process if it gets no thread or no memory for a team. So a region begins only if
-// all of its threads could be had a moment before. If another process takes the last one in that
-// moment (microseconds), the process ends with exit code 1, which a save survives as it survives a
-// kill.
+// libgomp ends the process if it gets no thread or no memory for a team. So an OpenMP region begins
+// only after as many threads could be started as a test. If another process takes the last thread
+// in the microseconds after this test, the process ends with exit code 1, and the save can be
+// resumed like any killed save.
 void run_team(int threads, const std::function<void(int)>& work);
 
 // Calls work() on a new thread and meanwhile() on this one, and returns true when both have ended.
@@ -67,7 +68,8 @@ void run_team(int threads, const std::function<void(int)>& work);
 [[nodiscard]] bool run_beside(const std::function<void()>& work,
                               const std::function<void()>& meanwhile);
 
-// The same on C++ threads in every build, with work(0) on the calling thread.
+// Does the same as run_team(), but on C++ threads in every build, with work(0) on the calling
+// thread.
 void run_plain_team(int threads, const std::function<void(int)>& work);
 
 // The common part of parallel_for and parallel_tasks; run(threads, work) runs the team.
@@ -108,10 +110,10 @@ template <typename Step>
   return run_steps(run_team, count, threads, step);
 }
 
-// The same on C++ threads, for steps that are short, wait for a disk, or leave objects behind, such
-// as the files that they opened. An OpenMP region takes 0.4 ms to begin and to end. None of its
-// steps runs on the calling thread, and allocators reuse the memory of ended threads only after
-// some delay: a linked save of 20,000 tensors took 7 % longer.
+// Does the same on C++ threads. Use it for steps that are short, wait for a disk, or leave objects
+// behind, such as the files that they opened: an OpenMP region takes 0.4 ms to begin and to end.
+// None of its steps runs on the calling thread, and allocators reuse the memory of ended threads
+// only after some delay, which made a linked save of 20,000 tensors take 7 % longer.
 template <typename Step>
 [[nodiscard]] Status parallel_tasks(std::size_t count, int threads, const Step& step) {
   return run_steps(run_plain_team, count, threads, step);

@@ -18,7 +18,8 @@ inline constexpr std::chrono::milliseconds kProgressInterval{100};
   return fail(ErrorCode::kCancelled, "cancelled");
 }
 
-// add() may be called from any thread; begin() and finish() only outside of parallel parts.
+// Counts bytes and reports them. add() may be called from any thread, begin() and finish() only
+// while no other thread calls add().
 class ProgressMeter {
  public:
   // `report` may be empty; it must outlive the meter.
@@ -29,12 +30,13 @@ class ProgressMeter {
   // Returns false once the callback has asked to stop.
   [[nodiscard]] bool add(std::uint64_t bytes);
 
-  // The same as add(), but returns kCancelled, for use with TRY.
+  // Does the same as add(), but returns kCancelled instead of false, for use with TRY.
   [[nodiscard]] Status step(std::uint64_t bytes) { return add(bytes) ? Status() : cancelled(); }
 
   [[nodiscard]] Phase phase() const { return phase_; }
 
-  // Reports the end of the phase. kCancelled if the callback asks to stop or has done so before.
+  // Reports the end of the phase. Fails with kCancelled if the callback asks to stop or has done so
+  // before.
   [[nodiscard]] Status finish();
 
  private:

@@ -8,7 +8,8 @@
 
 namespace onnx_external {
 
-// Reads through a buffer of 256 KiB. kCorrupt if the range is not inside the file; kIo.
+// Reads the range through a buffer of 256 KiB. Errors: kCorrupt if the range is not inside the
+// file; kIo.
 [[nodiscard]] Result<std::uint32_t> range_crc32(const SourceFile& file, std::uint64_t offset,
                                                 std::uint64_t length);
 

@@ -1,4 +1,5 @@
-// Reads a tensor in steps: large enough to be fast on a disk, small enough to need little memory.
+// Splits the reading of a tensor into steps that are large enough to be fast on a disk, and small
+// enough to need little memory.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +13,12 @@
 
 namespace onnx_external {
 
-// A multiple of every element size.
+// The size of a step, a multiple of every element size.
 inline constexpr std::uint64_t kReadStepBytes = std::uint64_t{1} << 20;
 
-// Calls step(first, bytes) for the bytes [first, first + bytes.size()) of [0, nbytes), in order;
-// `bytes` is the start of `buffer`, which the step fills. Stops at the first error.
+// Splits [0, nbytes) into steps and calls step(first, bytes) for each, in order. The function has
+// to read the bytes [first, first + bytes.size()) into `bytes`, which is the start of `buffer`.
+// Stops at the first error.
 template <typename Step>
 [[nodiscard]] Status for_each_step(std::uint64_t nbytes, IoBuffer& buffer, const Step& step) {
   for (std::uint64_t first = 0; first < nbytes; first += kReadStepBytes) {

@@ -17,13 +17,13 @@ namespace onnx_external {
   return Error{code, std::move(message), std::move(details)};
 }
 
-// The failure value of any Result, with remedies beside the message.
+// Returns the failure value of any Result, with remedies in addition to the message.
 [[nodiscard]] inline tl::unexpected<Error> fail_with(ErrorCode code, std::string message,
                                                      std::vector<Remedy> remedies) {
   return tl::unexpected<Error>(error_with(code, std::move(message), std::move(remedies)));
 }
 
-// The same error as one of the kind, by which callers recognize it.
+// Returns the error with its kind set to `kind`, so that callers can recognize it.
 [[nodiscard]] inline Error of_kind(ErrorKind kind, Error error) {
   auto details = error.details ? std::make_shared<ErrorDetails>(*error.details)
                                : std::make_shared<ErrorDetails>();

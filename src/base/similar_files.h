@@ -1,4 +1,4 @@
-// Suggests files that may be a missing data file under another name.
+// Suggests files that may be the missing data file of a model under another name.
 #pragma once
 
 #include <string>
@@ -6,9 +6,10 @@
 
 namespace onnx_external {
 
-// Names files in the open folder that may be `name` under another name: in another case or Unicode
-// form, with blanks as %20, not downloaded to its end, or renamed with its model. Begins with "; ",
-// and says what to do. Empty if there is none. Looks at a limited number of names.
+// Returns text for an error message that names files in the open folder `folder` which may be the
+// missing file `name`: in another case or Unicode form, with blanks as %20, incompletely
+// downloaded, or renamed together with its model. The text begins with "; " and says what to do; it
+// is empty if there is no such file. Only a limited number of names is compared.
 [[nodiscard]] std::string similar_files_text(int folder, std::string_view name);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
 // Formats and parses sizes for people, in the same form everywhere. File offsets and exact lengths
-// stay plain numbers.
+// are printed as plain numbers instead.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,11 @@ namespace onnx_external {
 
 // A size as people write it: "500MB", "500M", "4GiB", "4096".
 struct WrittenSize {
-  std::string_view digits;   // one or more, of the text that was split
-  std::uint64_t factor = 1;  // of the unit: k, K, M, G, kB, KB, MB, GB, KiB, MiB, GiB or none
+  std::string_view digits;   // one or more, a view of the text that was split
+  std::uint64_t factor = 1;  // bytes in the unit: k, K, M, G, kB, KB, MB, GB, KiB, MiB, GiB or none
 };
-// Nullopt if the text has no digits in front or an unknown unit behind.
+// Splits a text into number and unit. Nullopt if the text does not begin with digits or has an
+// unknown unit.
 [[nodiscard]] std::optional<WrittenSize> split_size(std::string_view text);
 
 // "1 tensor", "2 tensors".

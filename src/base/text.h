@@ -15,34 +15,35 @@ namespace onnx_external {
 inline constexpr std::size_t kMaxQuotedBytes = 200;
 
 // Puts a name in single quotes. Control characters, quotes, backslashes and bytes that are not
-// UTF-8 become \xNN; longer names are cut after kMaxQuotedBytes with "...". Use it for every name
+// UTF-8 become \xNN; longer names are cut after kMaxQuotedBytes with "...". Use this for every name
 // that comes from a file.
 [[nodiscard]] std::string quote(std::string_view name);
 
-// 'a', 'b' and 5 more: at most `most` names.
+// Returns at most `most` quoted names, as in "'a', 'b' and 5 more".
 [[nodiscard]] std::string quote_list(std::span<const std::string> names, std::size_t most);
 
-// True for well-formed UTF-8 (no surrogates, no overlong forms).
+// Returns whether the text is well-formed UTF-8 (no surrogates, no overlong forms).
 [[nodiscard]] bool is_utf8(std::string_view text);
 
 // Appends two lower-case hex digits.
 void append_hex(std::string& out, unsigned char byte);
 
-// Eight lower-case hex digits, as checksums are written in our files. hex_number() accepts exactly
-// eight digits.
+// Formats a number as eight lower-case hex digits, the form of checksums in this library's files.
+// hex_number() accepts exactly eight digits.
 [[nodiscard]] std::string hex_text(std::uint32_t number);
 [[nodiscard]] std::optional<std::uint32_t> hex_number(std::string_view digits);
 
-// ASCII only: A-Z to a-z.
+// Converts A-Z to a-z; other characters do not change.
 [[nodiscard]] std::string ascii_lower(std::string_view text);
 
-// A name from a file made safe to print in a table, without quotes.
+// Makes a name from a file safe to print in a table, without quotes.
 [[nodiscard]] std::string shown(std::string_view name);
 
-// True for text without characters that a terminal obeys.
+// Returns whether the text is valid UTF-8 without control characters that a terminal would act on.
 [[nodiscard]] bool is_harmless(std::string_view text);
 
-// Makes a message of the library, which may contain names, safe to print. Quotes do not change.
+// Makes a message of the library, which may contain names from files, safe to print. Unlike
+// quote(), it does not escape quotes.
 [[nodiscard]] std::string calm(const std::string& words);
 
 // Formats rows as columns two spaces apart, left-aligned except those whose index is in `right`.

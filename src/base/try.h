@@ -1,4 +1,4 @@
-// Macros that return errors to the caller. They are the only macros of this library.
+// Defines macros that return errors to the caller, the only macros in this library.
 #pragma once
 
 #include <utility>
@@ -14,8 +14,8 @@
 //   TRY_ASSIGN(const auto file, SourceFile::open(path));
 //   TRY(file->read(0, bytes));
 //
-// TRY_IN(where, expression) and TRY_ASSIGN_IN(where, declaration, expression) put the place in
-// front of the error, as fail_in() does. `where` is evaluated only then.
+// TRY_IN(where, expression) and TRY_ASSIGN_IN(where, declaration, expression) put `where` in front
+// of the error's message, as fail_in() does. `where` is evaluated only if there is an error.
 //
 // NOLINTBEGIN(cppcoreguidelines-macro-usage,bugprone-macro-parentheses): no function can return
 // from its caller, and a declaration cannot be parenthesized.

@@ -1,4 +1,5 @@
-// Walks the subgraphs of a node.
+// Visits the subgraphs of a node (bodies of If, Loop, Scan), and lists the outside values that they
+// read.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -11,8 +12,9 @@
 
 namespace onnx_external {
 
-// The names that the subgraphs of a node, at any depth, read from outside: each once, in the order
-// in which they are read first. They point into the model. kUnsupported past kMaxGraphDepth.
+// Returns the names of the outside values that the subgraphs of a node, at any depth, read: each
+// name once, in the order of first use. The results point into the model. Fails with kUnsupported
+// if subgraphs are nested deeper than kMaxGraphDepth.
 [[nodiscard]] Result<std::vector<std::string_view>> captures_of(const onnx::NodeProto& node);
 
 // Calls visit(graph) for each subgraph of the node, at any depth. Requires: captures_of() succeeds.

@@ -1,4 +1,5 @@
-// Determines what a piece needs besides its nodes: initializers, functions, stated types.
+// Determines what a piece that is cut out of a model needs in addition to its nodes: initializers,
+// functions, and inputs with default values.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -20,7 +21,7 @@ struct PieceContent {
   // Graph inputs whose default value is an initializer of the piece, in the order of the graph.
   std::vector<ValueId> defaulted;
 
-  // True if the piece computes the value, or has it as an initializer or an input.
+  // Returns whether the piece computes the value, or has it as an initializer or an input.
   [[nodiscard]] bool has(const ValueGraph& graph, const CutSelection& selection,
                          ValueId value) const;
 };
@@ -29,7 +30,7 @@ struct PieceContent {
 [[nodiscard]] PieceContent find_content(const Model& model, const ValueGraph& graph,
                                         const CutSelection& selection);
 
-// Calls visit(tensor) for each tensor of the piece: initializers, and those in attributes and
+// Calls visit(tensor) for each tensor of the piece: initializers, and tensors in attributes and
 // subgraphs of its nodes and functions.
 void for_each_tensor(const Model& model, const ValueGraph& graph, const CutSelection& selection,
                      const PieceContent& content,

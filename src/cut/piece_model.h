@@ -1,4 +1,4 @@
-// Builds the model file of a piece.
+// Builds the model file of a piece that is cut out of another model.
 #pragma once
 
 #include <string>
@@ -11,12 +11,14 @@
 namespace onnx_external {
 
 struct PieceModel {
-  // The segments of the piece's file; those of kModelFile are ranges of the parent's file.
+  // The segments of the piece's file; segments of kModelFile are ranges of the file of the parent,
+  // the model that the piece is cut from.
   ModelSegments segments;
   CutReport report;
 };
 
-// `note`: the entry kCutFromKey; empty = none. Errors as for cut_model().
+// `note`: the metadata entry kCutFromKey (parent_note.h); empty = no entry. Errors as for
+// cut_model().
 [[nodiscard]] Result<PieceModel> make_piece_model(const Model& model, const CutOptions& options,
                                                   const std::string& note);
 

@@ -1,4 +1,4 @@
-// Selects the nodes of a piece, and determines its inputs and outputs.
+// Selects the nodes of a piece that is cut out of a model, and determines its inputs and outputs.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@ namespace onnx_external {
 
 struct CutSelection {
   std::vector<bool> nodes;       // by NodeId
-  std::vector<ValueId> inputs;   // without those that have a default value
-  std::vector<ValueId> outputs;  // each made by a node of the piece
+  std::vector<ValueId> inputs;   // except inputs that have a default value
+  std::vector<ValueId> outputs;  // each computed by a node of the piece
   std::vector<ValueId> fed_back;
 };
 
-// Both select as described at cut_model(), and return its errors. An empty `module` is the model
-// itself. The result is consistent: each value that a selected node reads is an input, the output
-// of a selected node, or an initializer.
+// Both functions select nodes as described in onnx_external/cut.h, and return the errors of
+// cut_model(). An empty `module` means the whole model. The result is consistent: each value that a
+// selected node reads is an input, the output of a selected node, or an initializer.
 [[nodiscard]] Result<CutSelection> select_module(const ValueGraph& graph, const std::string& module,
                                                  const std::vector<std::string>& without);
 [[nodiscard]] Result<CutSelection> select_between(const ValueGraph& graph,

@@ -1,7 +1,9 @@
-// The main graph of a model as values and nodes: what defines each value, what each node reads.
+// Represents the main graph of a model as values and nodes: what defines each value, and which
+// values each node reads.
 //
 // Values that a subgraph (a body of If, Loop, Scan) reads from outside count as read by the node
-// that owns it. Memory: about 60 bytes a value and 4 bytes for each input and output of a node.
+// that owns the subgraph. Memory: about 60 bytes for each value, and 4 bytes for each input and
+// output of a node.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -25,7 +27,7 @@ using NodeId = std::uint32_t;  // index into graph.node
 enum class ValueSource : std::uint8_t {
   kUndefined,    // nothing defines it
   kInput,        // a graph input without an initializer
-  kInitializer,  // perhaps also a graph input, whose default value it is then
+  kInitializer,  // perhaps also the default value of a graph input of the same name
   kSparse,       // a sparse initializer
   kNode,
 };
@@ -33,16 +35,17 @@ enum class ValueSource : std::uint8_t {
 struct GraphValue {
   std::string_view name;  // points into the model
   ValueSource source = ValueSource::kUndefined;
-  // kNode: the node; otherwise the index into the list of the graph that defines it.
+  // For kNode, the node; otherwise the index into the list of inputs or initializers that defines
+  // the value.
   std::uint32_t index = 0;
 };
 
 // Immutable; refers to the graph, which must outlive it.
 class ValueGraph {
  public:
-  // kCorrupt if a name is defined twice, or if a node reads a value that it or a later node
-  // defines: the graph then has a cycle, or its nodes are not in topological order. kUnsupported
-  // past kMaxGraphDepth.
+  // Errors: kCorrupt if a name is defined twice, or if a node reads a value that this node or a
+  // later one defines, because then the graph has a cycle, or its nodes are not in topological
+  // order; kUnsupported if subgraphs are nested deeper than kMaxGraphDepth.
   [[nodiscard]] static Result<ValueGraph> of(const onnx::GraphProto& graph);
 
   [[nodiscard]] const onnx::GraphProto& graph() const { return *graph_; }
@@ -51,18 +54,20 @@ class ValueGraph {
   [[nodiscard]] const GraphValue& operator[](ValueId value) const { return values_[value]; }
   [[nodiscard]] std::optional<ValueId> find(std::string_view name) const;
 
-  // One entry for each input or output of the node; kNoValue where it is left out.
+  // One entry for each input or output of the node; kNoValue for one that is left out.
   [[nodiscard]] std::span<const ValueId> inputs(NodeId node) const;
   [[nodiscard]] std::span<const ValueId> outputs(NodeId node) const;
-  // The inputs of the node, then the outside values that its subgraphs read, each of these once.
+  // The inputs of the node, then the outside values that its subgraphs read, each outside value
+  // once.
   [[nodiscard]] std::span<const ValueId> reads(NodeId node) const;
   [[nodiscard]] bool is_graph_output(ValueId value) const { return is_output_[value]; }
 
-  // "MatMul '/fc/MatMul'", for messages; the output stands for a name that is missing.
+  // "MatMul '/fc/MatMul'", for messages; if the node has no name, the name of its output is used.
   [[nodiscard]] std::string node_text(NodeId node) const;
 
  private:
-  struct Place {  // where the lists of a node begin in links_; each ends where the next begins
+  struct Place {  // where the lists of a node begin in links_; each list ends where the next one
+                  // begins
     std::size_t inputs = 0;
     std::size_t captures = 0;
     std::size_t outputs = 0;
@@ -81,18 +86,19 @@ class ValueGraph {
   std::vector<GraphValue> values_;
   NameMap<ValueId> by_name_;
   std::vector<ValueId> links_;
-  std::vector<Place> places_;  // one a node, and the end
+  std::vector<Place> places_;  // one for each node, and one for the end
   std::vector<bool> is_output_;
 };
 
-// True if the node owns subgraphs.
+// Returns whether the node owns subgraphs.
 [[nodiscard]] bool has_subgraphs(const onnx::NodeProto& node);
 
-// kNotFound: "WHAT; did you mean 'x', 'y'?", with the nearest of `known`, if some are near.
+// Makes the kNotFound error "WHAT; did you mean 'x', 'y'?", with the most similar names in `known`,
+// if any are similar.
 [[nodiscard]] Error not_found_error(std::string what, std::string_view name,
                                     std::span<const std::string_view> known);
 
-// kCorrupt: `node` reads a value that nothing defines.
+// Makes the kCorrupt error for a `node` that reads a value which nothing defines.
 [[nodiscard]] Error undefined_error(const ValueGraph& graph, NodeId node, ValueId value);
 
 }  // namespace onnx_external

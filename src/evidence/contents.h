@@ -1,5 +1,5 @@
-// Matches tensors of a checkpoint with data of the graph by equal bytes. Every tensor that could
-// match is read once.
+// Finds, for learn_map(), the tensors of a checkpoint whose bytes equal those of tensors in a
+// graph, directly or transposed. Every tensor that could match is read once.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace onnx_external {
 struct ContentSearch {
   const Model& model;
   const std::vector<GraphTensor>& graph_tensors;
-  const std::vector<bool>& wanted;  // of `graph_tensors`: which are to be matched
+  const std::vector<bool>& wanted;  // for each of `graph_tensors`: whether to match it
   const Checkpoint& checkpoint;
-  const std::vector<bool>& usable;  // of its tensors
-  const Checkpoint& own;            // has the model's data that is in memory
+  const std::vector<bool>& usable;  // for each of its tensors: whether it may match
+  const Checkpoint& own;            // contains the model's external data that is in memory
   int threads = 0;
   const ProgressFn& progress;
 };
 
-// The keys whose bytes equal those of a graph tensor (a tensor of the graph), directly or
-// transposed. Graph tensors with equal bytes share one entry. Keys of another floating type are
-// converted first.
+// The keys (tensors of the checkpoint) whose bytes equal those of a graph tensor, directly or
+// transposed. Graph tensors with equal bytes share one entry. Keys of a different floating-point
+// type are converted first.
 struct Content {
   bool uniform = false;               // all elements are equal
   std::vector<std::uint32_t> keys;    // in any shape, by ascending index
@@ -36,8 +36,8 @@ struct Content {
 
 struct Contents {
   std::vector<Content> all;
-  // For each graph tensor an index into `all`, or kNone if no key has its number of elements or it
-  // was not wanted.
+  // For each graph tensor, an index into `all`; kNone if it was not wanted, or if no key has the
+  // same number of elements.
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
   std::vector<std::uint32_t> of_tensor;
 };

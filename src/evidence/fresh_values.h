@@ -1,4 +1,5 @@
-// Compares the tensors of an old checkpoint with those of a new one.
+// Compares the tensors of an old checkpoint with the corresponding tensors of a new one, for
+// learn_map().
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,11 @@
 
 namespace onnx_external {
 
-// Tensors correspond by equal names. If the new checkpoint lacks a name, the name of a tensor that
-// shares its storage in the old checkpoint is used instead: such a parameter has several names, and
-// some savers keep only one of them. Both checkpoints must outlive this object. One thread at a
-// time; answers are cached. Indices refer to the old checkpoint's tensors.
+// Tensors with equal names correspond. If the new checkpoint lacks a name, the name of another
+// tensor that shares the same storage in the old checkpoint is used instead: such a parameter has
+// several names, and some programs save only one of them. Both checkpoints must outlive this
+// object. For one thread at a time; results are cached. Indices refer to the old checkpoint's
+// tensors.
 class FreshValues {
  public:
   FreshValues(const Checkpoint& old, const Checkpoint& fresh);
@@ -36,12 +38,12 @@ class FreshValues {
   // Returns whether all elements of the tensor are equal in the old checkpoint.
   [[nodiscard]] Result<bool> was_uniform(std::uint32_t key) const;
 
-  // Returns whether the new checkpoint has all these tensors, and they have the same type and bytes
-  // as each other.
+  // Returns whether the new checkpoint has all these tensors, and they all have the same type and
+  // the same bytes.
   [[nodiscard]] Result<bool> all_equal(std::span<const std::uint32_t> keys);
 
   // Returns whether the tensor is symmetric in the new checkpoint. Requires: it is a square matrix
-  // in the old one.
+  // in the old checkpoint.
   [[nodiscard]] Result<bool> is_symmetric(std::uint32_t key) const;
 
  private:
@@ -51,7 +53,7 @@ class FreshValues {
 
   const Checkpoint& old_;
   const Checkpoint& fresh_;
-  std::vector<std::optional<std::uint32_t>> places_;  // in fresh_
+  std::vector<std::optional<std::uint32_t>> places_;  // index into fresh_.tensors()
   std::vector<std::optional<bool>> unchanged_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, bool> equal_;
 };

@@ -1,4 +1,5 @@
-// Graph tensors: the tensors that the graph has data for, inline or external.
+// Lists the graph tensors, which are the tensors of a model that have data, inline or external, and
+// reads their bytes.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +17,11 @@
 
 namespace onnx_external {
 
-// Points into the model, which must outlive it and must not change.
+// One graph tensor. It points into the model, which must outlive it and must not change.
 struct GraphTensor {
-  const ExternalTensor* external = nullptr;  // one of the two
+  const ExternalTensor* external = nullptr;  // either this or `in_model` is set
   const InlineTensor* in_model = nullptr;
-  std::size_t index = 0;  // into Model::external_tensors(), inline_tensors()
+  std::size_t index = 0;  // into Model::external_tensors() or inline_tensors()
 
   [[nodiscard]] const std::string& name() const {
     return external != nullptr ? external->name : in_model->name;
@@ -37,7 +38,7 @@ struct GraphTensor {
   [[nodiscard]] const Shape& dims() const {
     return external != nullptr ? external->dims : in_model->dims;
   }
-  // The name that users know: an initializer's name, or the output of its Constant node.
+  // The name that users know: the initializer's name, or the name of the Constant node's output.
   [[nodiscard]] std::string_view shown_name() const {
     const std::string_view own = name();
     constexpr std::string_view kValue = ".value";
@@ -52,13 +53,14 @@ struct GraphTensor {
 
 [[nodiscard]] std::vector<GraphTensor> graph_tensors(const Model& model);
 
-// Opens the tensor's file if necessary. It is an error if that file is missing or too short.
-// `checkpoint` has the data of the graph that is in memory.
+// Returns a stream of the tensor's bytes, and opens its file if necessary. It is an error if that
+// file is missing or too short. `checkpoint` contains the graph's external data that is in memory.
 [[nodiscard]] Result<ByteStream> graph_stream(const Model& model, const GraphTensor& tensor,
                                               const Checkpoint& checkpoint);
 
-// For each slot, the index in `graph_tensors` of the graph's data for it; for an Identity, that of
-// its input. nullopt if there is no data, or if several graphs define the name.
+// Returns, for each slot, the index into `graph_tensors` of the graph's data for this slot; for the
+// output of an Identity, the index for its input. Nullopt if there is no data, or if several graphs
+// define the name.
 [[nodiscard]] std::vector<std::optional<std::uint32_t>> tensor_of_slots(
     const GraphFacts& graph, const std::vector<GraphTensor>& graph_tensors);
 

@@ -1,4 +1,5 @@
-// Collects the tensors for which learn_map() found no certain key, and turns them into one error.
+// Collects the tensors for which learn_map() could not determine a key with certainty, and makes
+// one error that lists them all.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +17,18 @@ namespace onnx_external {
 
 class LearnRefusals {
  public:
-  // `keys` are the candidates.
+  // `keys` are the keys that may belong to the slot or tensor.
   void add(ErrorKind doubt, const Slot& slot, std::vector<std::string> keys);
   void add(ErrorKind doubt, const GraphTensor& tensor, std::vector<std::string> keys);
   void add_key(ErrorKind doubt, std::string_view key);
 
-  // Succeeds if there are none. kNotFound if the only problem is missing keys, otherwise
-  // kAmbiguous.
+  // Succeeds if nothing was added. Fails with kNotFound if the only problem is missing keys,
+  // otherwise with kAmbiguous.
   [[nodiscard]] Status status() const;
 
  private:
   [[nodiscard]] bool are_all(std::initializer_list<ErrorKind> doubts) const;
-  // The advice that is always right, besides the remedies.
+  // Returns the advice that applies in all cases, in addition to the remedies.
   [[nodiscard]] const char* right_way() const;
   [[nodiscard]] std::vector<Remedy> remedies() const;
 

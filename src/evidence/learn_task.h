@@ -1,4 +1,5 @@
-// The input of learn_map(): the data, slots and keys that take part, and the nodes that use them.
+// Prepares the input of learn_map(): which data, slots and keys take part, and which nodes use
+// them.
 #pragma once
 
 #include <cstdint>
@@ -22,26 +23,29 @@ struct LearnTask {
 
   std::vector<GraphTensor> graph_tensors;
   std::vector<std::optional<std::uint32_t>> tensor_of_slot;  // index into graph_tensors
-  std::vector<bool> has_slot;                                // of graph_tensors
-  std::vector<bool> wanted;                                  // of graph_tensors: which take part
-  std::vector<std::uint32_t> slots;                          // those that take part
-  // For each slot, how many nodes use it, not counting Identity nodes that are slots themselves.
+  std::vector<bool> has_slot;                                // for each of graph_tensors
+  std::vector<bool> wanted;                                  // for each of graph_tensors: whether
+                                                             // it takes part
+  std::vector<std::uint32_t> slots;                          // the slots that take part
+  // For each slot, how many nodes use it, not counting Identity nodes whose outputs are slots
+  // themselves.
   std::vector<std::uint64_t> readers;
   NameMap<std::string_view>
       users;  // value name -> the name of a node of the main graph that uses it
 
   std::vector<std::string_view> names;         // of the old keys
   std::vector<bool> usable;                    // of the old keys
-  std::vector<bool> given;                     // of the old keys: named in map or ties
+  std::vector<bool> given;                     // of the old keys: named in MappingOptions::map
   OwnedNameMap<std::uint32_t> key_of_refined;  // by canonical_name()
   OwnedNameSet open_names;                     // of slots without data, canonical
-  OwnedNameSet open_endings;                   // the suffixes of these names as well
+  OwnedNameSet open_endings;                   // suffixes of these names
 
-  // The only node that uses the slot; "" if there are several, or it is in a subgraph.
+  // Returns the name of the only node that uses the slot; "" if several nodes use it, or if the
+  // node is in a subgraph.
   [[nodiscard]] std::string_view user_of(std::uint32_t slot) const;
 
-  // Returns whether the exporter gives each weight that it merged with an equal tensor its own
-  // Identity.
+  // Returns whether the exporter gives each weight that it merges with an equal tensor an Identity
+  // of its own.
   [[nodiscard]] bool has_identities(std::uint32_t slot) const;
 
   // Returns whether the key's name fills a slot without data.
@@ -51,8 +55,8 @@ struct LearnTask {
   [[nodiscard]] std::uint64_t elements_of_key(std::uint32_t key) const;
 };
 
-// The options exclude slots and keys in map and ties, slots in keep, keys outside prefix, and keys
-// that match ignore. kInvalidArgument for a bad expression.
+// The options exclude slots in map and keep, keys outside prefix, and keys that match ignore. Fails
+// with kInvalidArgument for a bad regular expression.
 [[nodiscard]] Result<LearnTask> make_learn_task(const Model& model, const Checkpoint& old,
                                                 const MappingOptions& options);
 

@@ -1,5 +1,5 @@
-// A checksum of a matrix that can also be computed from its transpose, so that a transposed copy is
-// recognised in one pass over each, in file order.
+// Computes a checksum of a matrix that can also be computed from its transpose. So a transposed
+// copy is recognized by reading the matrix and the copy once each, in file order.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace onnx_external {
 
-// Each element is mixed with its index in the row-major matrix by random factors of this process,
-// and the results are added up. Two different matrices have the same sum with probability 2^-64,
-// whatever the files hold, because nobody knows the factors beforehand.
+// Each element is combined with its index in the row-major matrix, using random factors that this
+// process chooses, and the results are added up. Two different matrices have the same sum with
+// probability 2^-64, whatever the files contain, because nobody knows the factors beforehand.
 class PlaceSum {
  public:
   enum class Places : std::uint8_t {
-    kOwn,         // of the matrix as it is read
-    kTransposed,  // of its transpose
+    kOwn,         // the sum of the matrix as it is read
+    kTransposed,  // the sum of its transpose
   };
   // For elements of 1, 2, 4, 8 or 16 bytes in rows of `columns`. Requires: rows * columns elements
   // follow; neither is 0.
@@ -25,7 +25,7 @@ class PlaceSum {
       : PlaceSum(element_bytes, static_cast<std::uint64_t>(matrix[0]),
                  static_cast<std::uint64_t>(matrix[1]), places) {}
 
-  // Adds the next elements; only whole ones.
+  // Adds the next elements. Requires: `elements` consists of whole elements.
   void add(std::span<const std::byte> elements);
   [[nodiscard]] std::uint64_t value() const { return sum_; }
 
@@ -35,7 +35,7 @@ class PlaceSum {
 
   std::uint32_t element_bytes_;
   std::uint64_t columns_;
-  std::uint64_t step_;  // from an element to the next one of its row
+  std::uint64_t step_;  // from an element to the next one in its row
   std::uint64_t row_ = 0;
   std::uint64_t column_ = 0;
   std::uint64_t row_step_;
@@ -44,7 +44,7 @@ class PlaceSum {
   std::uint64_t sum_ = 0;
 };
 
-// The sum over the whole stream.
+// Returns the sum over the whole stream.
 [[nodiscard]] Result<std::uint64_t> place_sum(const ByteStream& stream, PlaceSum sum);
 
 }  // namespace onnx_external

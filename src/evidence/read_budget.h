@@ -1,4 +1,4 @@
-// Limits how many bytes of a model and a checkpoint may be read to compare tensors.
+// Limits how many bytes of a model and a checkpoint may be read in total to compare tensors.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,21 @@
 
 namespace onnx_external {
 
-// Tensors may share bytes and files may have holes, so a small file could cause any amount of
-// reading. The limit is a multiple of what the files store, plus a number of bytes in any case.
+// Tensors may share bytes and files may have holes, so a small file could otherwise cause any
+// amount of reading. The limit is kAlwaysRead bytes plus kMaxTimesRead times the bytes that the
+// files store.
 inline constexpr std::uint64_t kMaxTimesRead = 16;
 inline constexpr std::uint64_t kAlwaysRead = std::uint64_t{1} << 30;
 
-// One thread at a time.
+// For one thread at a time.
 class ReadBudget {
  public:
   ReadBudget(const Model& model, const Checkpoint& checkpoint);
 
-  // kUnsupported once the budget is exceeded.
+  // Counts bytes that will be read. Fails with kUnsupported once the budget is exceeded.
   [[nodiscard]] Status take(std::uint64_t bytes);
 
-  // The same stream, but charged to the budget, which must outlive it.
+  // Returns the same stream, except that reading it is counted. The budget must outlive the result.
   [[nodiscard]] ByteStream counted(ByteStream stream);
 
  private:

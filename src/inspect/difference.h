@@ -22,9 +22,10 @@ struct TensorPair {
 struct Difference {
   std::vector<InspectedTensor> only_a;  // in the order of their files
   std::vector<InspectedTensor> only_b;
-  std::vector<TensorPair> forms;       // with different element types or shapes
-  std::vector<TensorPair> bytes;       // with the same type and shape, but different bytes
-  std::vector<TensorPair> unreadable;  // strings, and entries that break the rules
+  std::vector<TensorPair> forms;       // pairs with different element types or shapes
+  std::vector<TensorPair> bytes;       // pairs with the same type and shape, but different bytes
+  std::vector<TensorPair> unreadable;  // pairs that cannot be read: strings, and entries that break
+                                       // the rules
   std::size_t equal = 0;               // number of pairs without a difference
   std::uint64_t bytes_read = 0;
 
@@ -41,11 +42,11 @@ struct DifferenceOptions {
   CompareBytes bytes = CompareBytes::kYes;
 };
 
-// Compares tensors with equal names. A model contributes its initializers, and a checkpoint the
-// tensors that a save would take, or all that inspect() lists if a save would refuse it. Wrappers
-// ("_orig_mod", a "module." before all names) are removed from names. Only pairs of the same type
-// and shape are read, in steps, and compared by SHA-256. Errors as for inspect(); kIo if a file
-// changes meanwhile.
+// Compares tensors with equal names. For a model, these are its initializers; for a checkpoint, the
+// tensors that a save would use, or all tensors that inspect() lists if a save would reject the
+// checkpoint. Wrappers ("_orig_mod", a "module." in front of all names) are removed from names.
+// Only pairs with the same type and shape are read, in steps, and compared by SHA-256. Errors as
+// for inspect(), and kIo if a file changes during the call.
 [[nodiscard]] Result<Difference> find_difference(std::span<const std::filesystem::path> a,
                                                  std::span<const std::filesystem::path> b,
                                                  const DifferenceOptions& options);

@@ -1,5 +1,6 @@
-// Lists the contents of a file: the tensors of a checkpoint or an ONNX model, where their bytes
-// are, and which slots of a model are still open. For inspect-external.
+// Lists the contents of a checkpoint or an ONNX model for inspect-external: its tensors, where
+// their bytes are, and which slots of a model (values that a checkpoint can supply) still have no
+// data.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,7 @@ namespace onnx_external {
 
 // The origin of a tensor's bytes if they are not a plain range of a file.
 struct InspectedView {
-  std::string file;  // as InspectedTensor::file; empty = computed: assembled, converted, or held by
+  std::string file;  // as InspectedTensor::file; empty = computed: assembled, converted, or part of
                      // a pickle itself
   std::uint64_t offset = 0;           // of element 0, or of the compressed record
   std::vector<std::int64_t> strides;  // elements; empty = contiguous
@@ -33,8 +34,8 @@ struct InspectedView {
   bool neg = false;
   bool deflated = false;
   bool big_endian = false;
-  // Floats that are computed from a quantized weight: "GPTQ, 4 bits, groups of 128". Empty for
-  // others.
+  // For floats that are computed from a quantized weight: "GPTQ, 4 bits, groups of 128"; otherwise
+  // empty.
   std::string quantized = {};
 };
 
@@ -43,27 +44,27 @@ struct InspectedTensor {
   std::string dtype;  // torch's short name, or ONNX's in lower case for types that torch lacks
   Shape shape;
   std::uint64_t nbytes = 0;  // of the contiguous tensor; 0 for strings
-  // The place of the bytes if they are one plain range of a file. The path is relative to the
-  // argument if that is a folder, otherwise to its folder.
+  // The file and the offset of the bytes if they are one plain range of a file. The path is
+  // relative to the argument if the argument is a folder, otherwise to the argument's folder.
   std::optional<std::string> file;
   std::uint64_t offset = 0;
   std::optional<InspectedView> view;  // for a checkpoint's tensor without `file`
   std::string
       sha256;  // lower-case hex, of the contiguous little-endian bytes; empty = not requested
-  std::string problem;  // a model's entry that breaks the rules; empty = none
-  // A quantized matrix, which stands for its parts: `dtype` is int4 or int8, `file` and `offset`
-  // are those of the codes, and `sha256` is that of the bytes of codes, scales and zero points, one
-  // after another.
+  std::string problem;  // the rule that a model's entry breaks; empty = none
+  // Set for a quantized matrix, which is listed instead of its parts. In this case `dtype` is int4
+  // or int8, `file` and `offset` are those of the codes, and `sha256` is computed over codes,
+  // scales and zero points, one after another.
   std::optional<Scheme> scheme = {};
-  std::string key = {};  // what it was made of, in the checkpoint; empty = the model's own
-  std::vector<InspectedTensor> parts = {};  // the tensors of the model, without digests
+  std::string key = {};  // the key that it was made from; empty = the model's own weight
+  std::vector<InspectedTensor> parts = {};  // the tensors in the model, without digests
 };
 
 // "float32 [2, 3]", "int4 [4096, 4096], blocks of 64, zero points".
 [[nodiscard]] std::string form_text(const InspectedTensor& tensor);
 
 inline constexpr const char* kModelFormat = "onnx";
-inline constexpr std::uint64_t kMinNodeBytes = 256;  // shapes and axes have less
+inline constexpr std::uint64_t kMinNodeBytes = 256;  // shapes and axes have fewer bytes
 
 struct Inspection {
   std::string format;  // Checkpoint::format(), or kModelFormat
@@ -76,10 +77,10 @@ struct Inspection {
   std::optional<int> pickle_protocol;
   std::string byte_order;  // of the bytes in the files: "little", "big", "mixed"; "" = no bytes
   std::size_t files = 0;   // files with tensors; for a model: itself and its data files
-  std::uint64_t file_bytes = 0;  // total size of those that exist
+  std::uint64_t file_bytes = 0;  // total size of the files that exist
 
   // Checkpoints.
-  std::optional<Error> refusal;  // why a save would refuse it without OpenOptions::key
+  std::optional<Error> refusal;  // why a save would reject it without OpenOptions::key
   std::vector<std::pair<std::string, std::string>> tied;  // (tensor, first tensor of equal bytes)
   std::vector<std::pair<std::string, std::string>> tied_names;  // safetensors: (dropped, kept)
   std::vector<std::string> notes;                               // Checkpoint::notes()
@@ -90,8 +91,8 @@ struct Inspection {
 
   // Models.
   std::vector<Slot> open_slots;  // without data
-  // Values of at least kMinNodeBytes that nodes hold as attributes, the largest first: Constant
-  // nodes, also in functions and subgraphs. `name` is the value's, `file` as above.
+  // Values of at least kMinNodeBytes in attributes of nodes, the largest first: Constant nodes,
+  // also in functions and subgraphs. `name` is the name of the value, `file` as above.
   std::vector<InspectedTensor> node_tensors;
 };
 
@@ -99,7 +100,8 @@ enum class Digests : std::uint8_t { kNone, kSha256 };
 
 struct InspectOptions {
   OpenOptions open = {};  // its selection and threads are ignored
-  // kEverything, or kStateDict for what a save would take; the latter if `open` has a key.
+  // kEverything, or kStateDict for the tensors that a save would use. If `open` has a key, it is
+  // always kStateDict.
   Selection selection = Selection::kEverything;
   Digests digests = Digests::kNone;
   // Decides by index in Inspection::tensors which tensors get a digest; empty = all.
@@ -108,16 +110,16 @@ struct InspectOptions {
   ProgressFn progress;
 };
 
-// Opens the checkpoint made of `paths`, or the model if a single path is one; the content decides.
-// A folder without a checkpoint stands for its model, as for find_model.
+// Opens the checkpoint made of `paths`, or a model if `paths` is a single model; this is recognized
+// by content. For a folder without a checkpoint, opens the model in it, as find_model() does.
 // Errors as for open_checkpoint and Model::load; with digests also reading errors and kCancelled.
 [[nodiscard]] Result<Inspection> inspect(std::span<const std::filesystem::path> paths,
                                          const InspectOptions& options = {});
 
-// a + b, capped at 2^64-1, because a model can declare more.
+// Returns a + b, capped at 2^64-1, because a model can declare more bytes.
 [[nodiscard]] std::uint64_t add_bytes(std::uint64_t a, std::uint64_t b);
 
-// True if the file starts like a serialized ModelProto and unlike any checkpoint.
+// Returns whether the file starts like a serialized ModelProto and unlike any checkpoint.
 [[nodiscard]] Result<bool> looks_like_model(const std::filesystem::path& path);
 
 }  // namespace onnx_external

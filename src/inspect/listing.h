@@ -1,4 +1,4 @@
-// Selects and orders the inspected tensors for a listing.
+// Filters and sorts the tensors that inspect-external lists.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ class RE2;
 
 namespace onnx_external {
 
-// Accepts names that contain a match of an expression, or all names if there is none. Copies share
-// the expression.
+// Accepts names that contain a match of an expression, or all names if there is none. Copies of a
+// filter share the expression.
 class NameFilter {
  public:
   NameFilter() = default;
 
-  // RE2 syntax; kInvalidArgument for a bad expression.
+  // The expression has RE2 syntax. Fails with kInvalidArgument for a bad expression.
   [[nodiscard]] static Result<NameFilter> make(const std::string& expression);
 
   [[nodiscard]] bool operator()(std::string_view name) const;
@@ -31,8 +31,8 @@ class NameFilter {
   std::shared_ptr<const re2::RE2> expression_;
 };
 
-// Removes the tensors that the filter does not accept, with their bytes and ties, and such open
-// slots and refused tensors. The facts about the files stay.
+// Removes the tensors that the filter does not accept, with their bytes and ties, and also the open
+// slots and refused tensors that it does not accept. The facts about the files do not change.
 void keep_matching(Inspection& inspection, const NameFilter& filter);
 
 enum class ListOrder : std::uint8_t {

@@ -1,6 +1,7 @@
 // Builds the tree of modules from tensor names: "layer.0.weight" is in the module "layer.0".
 //
-// Names split at '.' and '/'. Pure; needs at most kMaxModuleDepth nodes per name.
+// Names split at '.' and '/'. The function is pure, and makes at most kMaxModuleDepth nodes per
+// name.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +14,17 @@
 
 namespace onnx_external {
 
-// Deeper modules are not split: the rest of the name becomes the label of the tensor.
+// Names are not split beyond this depth: the rest of the name becomes the label of the tensor.
 inline constexpr std::size_t kMaxModuleDepth = 32;
 
-// A module, or a tensor in one. A module that only contains one other module is merged with it
-// ("model.encoder").
+// A module, or a tensor in a module. A module that contains only one other module is merged with
+// that module ("model.encoder").
 struct ModuleNode {
-  std::string_view label;  // its part of the name; points into the tensor's name
+  std::string_view label;  // the node's part of the name; points into the tensor's name
   std::uint64_t bytes = 0;
-  std::size_t tensor_count = 0;            // tensors in it at any depth; 1 for a tensor
-  std::vector<std::size_t> children = {};  // indexes of nodes, in the order of the tensors
-  std::size_t tensor = 0;                  // index of the tensor, of the first one for a module
+  std::size_t tensor_count = 0;            // tensors in the module at any depth; 1 for a tensor
+  std::vector<std::size_t> children = {};  // indices of nodes, in the order of the tensors
+  std::size_t tensor = 0;                  // index of the tensor; for a module, of its first tensor
 
   [[nodiscard]] bool is_tensor() const { return children.empty(); }
 };

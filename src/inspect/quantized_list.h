@@ -1,4 +1,4 @@
-// Shows the parts of a quantized matrix as the one tensor that they represent.
+// Lists each quantized matrix as a single tensor instead of its parts (codes, scales, zero points).
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,13 @@
 
 namespace onnx_external {
 
-// Replaces tensors that the model's manifest calls parts of one matrix by the matrix, in the place
-// of the first of them. Leaves them unchanged if a part is missing or has another type or size than
-// the manifest says, or if the manifest was written for another model.
+// Finds tensors that, according to the model's manifest, are parts of the same matrix, and replaces
+// them by the matrix, at the position of the first part. Parts are not replaced if one of them is
+// missing or has a type or size that differs from the manifest, or if the manifest was written for
+// another model.
 //
-// `inspection`: with one tensor for each of `listed`. The result has, for each tensor left, the
-// indices into `listed` of the tensors whose bytes it consists of.
+// `inspection` has one tensor for each element of `listed`. Returns, for each tensor that is left
+// in it, the indices into `listed` of the tensors that it consists of.
 [[nodiscard]] std::vector<std::vector<std::size_t>> join_parts(const ModelFile& model,
                                                                std::span<const ListedTensor> listed,
                                                                Inspection& inspection);

@@ -1,4 +1,5 @@
-// Recognizes keys that are averaged copies (EMA) of weights, under names made of the weights'.
+// Recognizes keys that are averaged copies (EMA) of weights by their names, which are made from the
+// names of the weights.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +15,17 @@ namespace onnx_external {
 
 struct AveragedCopy {
   std::uint32_t key = 0;
-  std::uint32_t weight = 0;  // the used key that it is a copy of
-  std::string mark;  // the start of its name that says so: "ema_"; "" if it has no such start
+  std::uint32_t weight = 0;  // the used key of which `key` is a copy
+  std::string mark;  // the beginning of its name that shows this: "ema_"; "" if there is none
 };
 
-// Returns the copies among `keys`, in their order: 'ema_backbone_conv_weight' of
-// 'backbone.conv.weight', 'model.ema.fc.bias' of 'model.fc.bias'. Their shapes are the weights'.
+// Returns the copies among `keys`, in their order: for example 'ema_backbone_conv_weight' is a copy
+// of 'backbone.conv.weight', and 'model.ema.fc.bias' of 'model.fc.bias'. A copy has the same shape
+// as its weight.
 [[nodiscard]] std::vector<AveragedCopy> find_averaged_copies(const MappingTask& task,
                                                              std::span<const std::uint32_t> keys);
 
-// The expression for --ignore that matches the copies: "^ema_".
+// Returns the regular expression for --ignore that matches the copies: "^ema_".
 [[nodiscard]] std::string expression_for(std::span<const AveragedCopy> copies);
 
 }  // namespace onnx_external

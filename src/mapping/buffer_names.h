@@ -1,4 +1,5 @@
-// Recognizes by name tensors that are not weights.
+// Recognizes, by their names, tensors that are not weights of the graph: buffers, counters,
+// parameters that only training uses, and weights of adapters.
 #pragma once
 
 #include <string_view>
@@ -7,16 +8,16 @@
 
 namespace onnx_external {
 
-// Buffers that models compute from their configuration and exporters bake into graphs: the
-// frequencies of rotary embeddings, causal masks, position ids (docs/mapping.md has the list). A
-// checkpoint may or may not have them; training never changes them.
+// Recognizes buffers that models compute from their configuration and exporters bake into graphs:
+// the frequencies of rotary embeddings, causal masks, position ids (docs/mapping.md has the list).
+// A checkpoint may or may not contain them; training never changes them.
 [[nodiscard]] bool is_baked_buffer(std::string_view name, const Shape& shape);
 
-// Parameters that stand in for masked patches or frames during training. A graph that does not mask
-// lacks them, although it has all other weights of their module.
+// Recognizes parameters that replace masked patches or frames during training. A graph without
+// masking lacks them, although it has all other weights of the same module.
 [[nodiscard]] bool is_training_parameter(std::string_view name);
 
-// Single numbers that training uses as counters and no model computes with.
+// Recognizes scalars that training uses as counters, and with which no model computes.
 [[nodiscard]] bool is_counter_name(std::string_view name);
 
 // Recognizes weights of an adapter (LoRA, IA3, ...), which must be merged into a base model.

@@ -1,5 +1,5 @@
-// Finds one cause that explains all faults of a mapping: one side is quantized, or the weights are
-// Constant nodes.
+// Finds a single cause that explains all faults of a failed mapping: either the graph or the
+// checkpoint is quantized, or the graph has its weights in Constant nodes.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace onnx_external {
 
-// Adds the cause to the refusal, if there is one, and removes the refusal's remedies: with them a
+// If there is such a cause, adds it to the refusal and removes the refusal's remedies: with them a
 // save would succeed, but the model would keep its old weights.
 void add_cause(const MappingTask& task, Refusal& refusal);
 
 // Returns the cause as text, for a graph without slots to fill; empty if there is none.
 [[nodiscard]] std::string cause_of(const MappingTask& task);
 
-// Says that a key scales a float8 weight, so that the weight alone has other values; empty if none
-// does. `taken`: which keys belong to slots.
+// If a key scales a float8 weight, returns text that says so, because the weight alone has other
+// values; otherwise "". `taken`: whether each key belongs to a slot.
 [[nodiscard]] std::string scales_text(const MappingTask& task, const std::vector<bool>& taken);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Gives a graph that reads quantized weights in parts, as a library stored them, these parts as its
-// keys.
+// Lists the stored parts (codes, scales, ...) of quantized weights as keys if the graph reads these
+// parts instead of float weights.
 #pragma once
 
 #include "onnx/graph_facts.h"
@@ -7,7 +7,8 @@
 
 namespace onnx_external {
 
-// See list_stored_parts(), for the slots of the graph. Call it before derived tensors are added.
+// Calls list_stored_parts() for the slots of the graph. Must be called before derived tensors are
+// added.
 void list_parts_for(const GraphFacts& graph, Checkpoint& checkpoint);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Finds the one component by which names of keys and of slots differ in the middle, such as the
-// "module" that DataParallel puts around a part of a model.
+// Finds a single component in the middle of names by which keys differ from slots, such as the
+// "module" that DataParallel inserts when it wraps a part of a model.
 #pragma once
 
 #include "mapping/advice.h"
@@ -7,9 +7,9 @@
 
 namespace onnx_external {
 
-// If most of the keys that are left over would fill open slots once a component is taken out of, or
-// put into, their names, adds this to the refusal, and replaces its remedies by the --rename that
-// does it. Returns whether it did.
+// If most of the left-over keys would fill open slots once a component is removed from their names
+// or inserted into them, adds this to the refusal, replaces its remedies by the --rename that does
+// this, and returns true.
 [[nodiscard]] bool add_inserted_component(const MappingTask& task, Refusal& refusal);
 
 }  // namespace onnx_external

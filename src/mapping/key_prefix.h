@@ -1,5 +1,5 @@
-// Finds the one prefix by which the keys of a checkpoint differ from the names of a graph: none,
-// one that must be added to all keys, or one that must be removed from them.
+// Finds the prefix by which the keys of a checkpoint differ from the names in a graph. It must be
+// added to all keys or removed from all keys, or there is none.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,17 @@ struct KeyPrefix {
 struct AlignedPair {
   std::uint32_t slot_name = 0;  // index into MappingTask::slot_names
   std::uint32_t key = 0;
-  bool exact = true;  // the names are equal even before they are refined
+  bool exact = true;  // the names are equal, and not only their refined forms
 };
 
-// Slots and keys that all have the same refined name, so that nothing says which belong together.
+// Slots and keys that all have the same refined name, so that it is not known which belong
+// together.
 struct PrefixConflict {
   std::vector<std::uint32_t> slot_names;
   std::vector<std::uint32_t> keys;
 };
 
-// The fit of a key prefix to the slots that are still open.
+// How well a key prefix fits the slots that are still open.
 struct Aligned {
   KeyPrefix key_prefix;
   std::vector<AlignedPair> fits;     // names match; types and shapes agree as far as stated
@@ -38,13 +39,13 @@ struct Aligned {
   std::uint64_t score = 0;  // number of slots that `fits` fills
 };
 
-// Returns the key prefix that fills most open slots. If none fills any, returns the one with most
-// matching names; its clashes then say why it fails. If a second one fits about as well, a graph
-// that is one of several takes the one that is its own name; kAmbiguous otherwise
-// (docs/mapping.md). With an empty --prefix, only Kind::kNone is tried.
+// Returns the key prefix that fills the most open slots. If no prefix fills any slot, returns the
+// prefix with the most matching names, whose clashes show why it fails. If a second prefix fits
+// about as well, the call fails with kAmbiguous, except that one of several graphs gets the prefix
+// that is its own name (docs/mapping.md). If --prefix is empty, only Kind::kNone is tried.
 [[nodiscard]] Result<Aligned> choose_key_prefix(const MappingTask& task);
 
-// The same without a look at others that fit.
+// Does the same, but does not check whether other prefixes fit about as well.
 [[nodiscard]] Aligned best_key_prefix(const MappingTask& task);
 
 // "", "+prefix", "-prefix".

@@ -1,4 +1,4 @@
-// Carries out the steps of map_graphs().
+// Implements the steps of map_graphs(): applies the rules and completes the mapping.
 #pragma once
 
 #include <span>
@@ -11,19 +11,20 @@
 
 namespace onnx_external {
 
-// Fills slots by all rules, in their order.
+// Applies all rules, in their order, to fill slots.
 [[nodiscard]] Result<KeyPrefix> apply_rules(const MappingEvidence& evidence, MappingTask& task);
 
-// Fills in the rest of a mapping whose verdicts are there. Requires: check_refusals() succeeded.
+// Sets the remaining members of a mapping that already has its verdicts. Requires: check_refusals()
+// succeeded.
 void complete_mapping(const MappingTask& task, const KeyPrefix& key_prefix, Mapping& mapping);
 
-// The other graphs of a set, which are not mapped now.
+// The other graphs that share the checkpoint, but are not mapped in this call.
 struct OthersOfSet {
   bool exist = false;
-  std::vector<std::string> used_keys = {};  // they count as used
+  std::vector<std::string> used_keys = {};  // keys that count as used
 };
 
-// Works like map_graphs().
+// Does the same as map_graphs(), but takes the keys that other graphs use into account.
 [[nodiscard]] Result<std::vector<Mapping>> map_graphs_beside(std::span<const GraphToMap> graphs,
                                                              const MappingKeys& keys,
                                                              const MappingOptions& options,

@@ -1,5 +1,5 @@
-// Finds names by their refined form (dots as underscores, see docs/mapping.md), and by a prefix of
-// the name itself.
+// Finds names of keys and slots by their refined form (with dots replaced by underscores, see
+// docs/mapping.md), by the whole name, and by a prefix of the name.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,10 @@
 
 namespace onnx_external {
 
-// Holds views of the names, which must outlive it. Look-ups by refined form take constant time
-// after the first, which builds a table in linear time. Look-ups of names and prefixes take
-// logarithmic time after the first, which sorts. One thread at a time.
+// An index of names. It refers to the names, which must outlive it. Look-ups by refined form take
+// constant time, except for the first one, which builds a table in linear time. Look-ups of names
+// and prefixes take logarithmic time, except for the first one, which sorts the names. For one
+// thread at a time.
 class NameIndex {
  public:
   struct Entry {
@@ -27,10 +28,10 @@ class NameIndex {
 
   explicit NameIndex(std::vector<Entry> entries) : entries_(std::move(entries)) {}
 
-  NameIndex(const NameIndex&) = delete;  // its table looks into it
+  NameIndex(const NameIndex&) = delete;  // its table refers to it
   NameIndex& operator=(const NameIndex&) = delete;
 
-  // The ids of all names with this refined form, ascending.
+  // Returns the ids of all names with this refined form, in ascending order.
   [[nodiscard]] std::span<const std::uint32_t> refined_as(std::string_view refined) {
     build();
     const auto found = bucket_of_.find(refined);
@@ -41,7 +42,7 @@ class NameIndex {
     return std::span(ids_).subspan(bucket.first, bucket.count);
   }
 
-  // All names that start with `prefix`.
+  // Returns all names that start with `prefix`.
   [[nodiscard]] std::span<const Entry> under(std::string_view prefix) {
     if (prefix.empty()) {
       return entries_;
@@ -55,7 +56,7 @@ class NameIndex {
     return {first, last};
   }
 
-  // The ids of exactly this name, ascending.
+  // Returns all entries with exactly this name, by ascending id.
   [[nodiscard]] std::span<const Entry> called(std::string_view name) {
     sort();
     const auto first = std::partition_point(entries_.begin(), entries_.end(),
@@ -67,7 +68,7 @@ class NameIndex {
 
   [[nodiscard]] std::span<const Entry> all() const { return entries_; }
 
-  // All names, ascending. Changes the order of all().
+  // Returns all names in ascending order. Changes the order of all().
   [[nodiscard]] std::span<const Entry> sorted() {
     sort();
     return entries_;

@@ -9,31 +9,32 @@
 
 namespace onnx_external {
 
-// Dots become underscores, as exporters write parameter names. Keeps the length, so positions in a
-// name and in its refined form are the same.
+// Replaces dots by underscores, as exporters do in names of parameters. The length does not change,
+// so positions in a name and in its refined form are the same.
 [[nodiscard]] std::string refine(std::string_view name);
 
-// The name without the components that module wrappers add: "_orig_mod" (torch.compile),
-// "_fsdp_wrapped_module", "_checkpoint_wrapped_module". Never empty for a non-empty name.
+// Returns the name without the components that module wrappers add: "_orig_mod" (torch.compile),
+// "_fsdp_wrapped_module", "_checkpoint_wrapped_module". The result of a non-empty name is never
+// empty.
 [[nodiscard]] std::string drop_wrappers(std::string name);
 
-// If false, drop_wrappers() changes nothing.
+// Returns false only if drop_wrappers() would not change the name.
 [[nodiscard]] bool may_have_wrappers(std::string_view name);
 
-// Positions at which a component other than the first starts: after '.' and '/', or after '_' in a
-// name that has neither, such as a refined name. Ascending, at most kMaxBoundaries (the first
-// ones).
+// Returns the positions at which a component other than the first starts: after '.' and '/', or
+// after '_' in a name that has neither, such as a refined name. They are in ascending order, and
+// only the first kMaxBoundaries are returned.
 [[nodiscard]] std::vector<std::size_t> boundaries(std::string_view name);
 inline constexpr std::size_t kMaxBoundaries = 64;
 
-// The same for refined names: after '/' and '_'.
+// Does the same for refined names, in which components start after '/' and '_'.
 [[nodiscard]] std::vector<std::size_t> refined_boundaries(std::string_view refined);
 
 // "layer1.0" for "layer1.0.bn1"; "" for a name in the root.
 [[nodiscard]] std::string_view module_of(std::string_view name);
 
-// True for names whose last component is typical of parameters (weight, bias, ...). Such a name
-// does not belong to a user input.
+// Returns whether the last component of the name is typical of parameters (weight, bias, ...). Such
+// a name does not belong to a user input.
 [[nodiscard]] bool is_parameter_name(std::string_view name);
 
 // "mask" for "mask.1", which torch uses to make names unique; nullopt for other names.

@@ -1,4 +1,5 @@
-// Finds prefixes of keys that are the names of graphs, where several graphs share a checkpoint.
+// Finds key prefixes that are the names of graphs, if several graphs share a checkpoint: "encoder."
+// for encoder.onnx.
 #pragma once
 
 #include <optional>
@@ -11,11 +12,12 @@
 
 namespace onnx_external {
 
-// The name that the prefix of a graph's keys may be: "encoder" of "encoder.onnx".
+// Returns the name that may be the prefix of a graph's keys: "encoder" for "encoder.onnx".
 [[nodiscard]] std::string_view own_name(std::string_view graph_name);
 
-// If a prefix that is removed ends with the task's own name, returns the part before it: "student."
-// of "student.left.". The wrapper "module" may follow the name. Otherwise nullopt.
+// If a prefix that is removed ends with the task's own name, returns the part in front of that
+// name: "student." for "student.left.". The wrapper "module" may follow the name. Otherwise returns
+// nullopt.
 [[nodiscard]] std::optional<std::string_view> before_own_name(const MappingTask& task,
                                                               KeyPrefix::Kind kind,
                                                               std::string_view prefix);
@@ -25,9 +27,9 @@ struct NamedTask {
   const MappingTask* task = nullptr;
 };
 
-// --prefix holds for all graphs. kAmbiguous if it gives two of them the same keys, and keys under
-// another prefix, which the caller does not ignore, fit about as well: one graph would get the
-// weights of the other. Requires: the rules were applied.
+// Checks a --prefix, which applies to all graphs. Fails with kAmbiguous if it gives two graphs the
+// same keys although keys under another prefix, which the caller does not ignore, fit about as
+// well: one graph would get the weights of the other. Requires: the rules were applied.
 [[nodiscard]] Status check_prefix_of_all(std::span<const NamedTask> graphs);
 
 }  // namespace onnx_external

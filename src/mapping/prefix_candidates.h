@@ -1,4 +1,5 @@
-// Collects the prefixes under which names of keys and slots match.
+// Collects the prefixes that make names of keys and slots match when they are added or removed, and
+// keeps the best.
 #pragma once
 
 #include <algorithm>
@@ -12,16 +13,16 @@
 
 namespace onnx_external {
 
-// A prefix that makes names match, and the evidence for it.
+// A prefix that makes names match, and how many.
 struct PrefixCandidate {
-  std::string_view prefix;  // of a name of the task
+  std::string_view prefix;  // a view of a name in the task
   KeyPrefix::Kind kind = KeyPrefix::Kind::kNone;
   std::uint64_t agreeing = 0;  // slots that it may fill
   std::uint64_t names = 0;
 };
 
-// The best candidates. A checkpoint may have as many prefixes as its names have components, so
-// those that match least are left out.
+// The best candidates. A checkpoint may have as many prefixes as its names have components, so the
+// prefixes with the fewest matches are left out.
 class PrefixCandidates {
  public:
   void add(const PrefixCandidate& candidate) {
@@ -38,7 +39,7 @@ class PrefixCandidates {
   void sort() { std::sort(kept_.begin(), kept_.end(), is_before); }
 
   [[nodiscard]] const std::vector<PrefixCandidate>& kept() const { return kept_; }
-  // The most slots that one which was left out may fill.
+  // The largest number of slots that any of the prefixes that were left out may fill.
   [[nodiscard]] std::uint64_t most_left_out() const { return most_left_out_; }
 
  private:

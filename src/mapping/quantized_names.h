@@ -11,17 +11,20 @@ namespace onnx_external {
 
 struct QuantizedKeys {
   std::string method;   // "GPTQ"
-  std::string key;      // the first one that shows it
-  bool is_read = true;  // if its parts are whole, and the settings of the folder are known
+  std::string key;      // the first key that shows it
+  bool is_read = true;  // whether the library reads it, if its parts are complete and the settings
+                        // in the folder are known
 };
 
-// Nullopt if no name is a known one.
+// Returns nullopt if none of the names is known.
 [[nodiscard]] std::optional<QuantizedKeys> quantized_keys(std::span<const std::string_view> names);
 
-// Whether the name is that of a float8 scale which is read if the settings of the folder are known.
+// Returns whether the name is that of a float8 scale that can be read if the settings in the
+// model's folder are known.
 [[nodiscard]] bool is_read_with_settings(std::string_view scale);
 
-// An operator of ONNX or ONNX Runtime whose parameters are quantized weights.
+// Returns whether this is an operator of ONNX or ONNX Runtime whose parameters are quantized
+// weights.
 [[nodiscard]] bool reads_quantized(std::string_view op_type);
 
 }  // namespace onnx_external

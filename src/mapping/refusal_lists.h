@@ -1,5 +1,5 @@
-// Builds the lists of a mapping's error. Each list names slots or keys with their errors, and adds
-// remedies.
+// Builds the lists in the error of a failed mapping. Each list names the slots or keys with one
+// kind of fault; the remedies for that fault are added with it.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace onnx_external {
 
-// A key's name in the checkpoint, and the name that the options rename it to.
+// Makes an item with the key's name in the checkpoint and, if the options rename it, its new name.
 [[nodiscard]] ErrorItem item_of(const MappingTask& task, std::uint32_t key, std::string note = "");
 
-// Problems of the slots of one graph, or of several, that may explain why keys are unused.
+// Problems with the slots of one or more graphs that may explain why keys are unused.
 struct SlotTroubles {
   std::vector<std::string_view> missing;  // names
   bool computed = false;  // values were computed from weights, or two weights were merged
@@ -25,15 +25,16 @@ struct SlotTroubles {
 void add_troubles(const MappingTask& task, const Mapping& mapping, bool any_merged,
                   SlotTroubles& troubles);
 
-// Filled slots that several nodes use and that have the type and shape of a left-over key. There
-// the exporter may have merged weights that were equal before training and no longer are.
+// Returns the filled slots that several nodes use and that have the type and shape of a left-over
+// key. In such a slot the exporter may have merged weights that were equal before training and no
+// longer are.
 [[nodiscard]] std::vector<ErrorItem> merged_slots(const MappingTask& task, const Mapping& mapping);
 
-// True for an open slot that is not a weight, but a constant or a buffer that no state dict has.
-// Its value was left out when the graph was saved.
+// Returns whether an open slot is not a weight, but a constant or a buffer that no state dict has,
+// and whose value was left out when the graph was saved.
 [[nodiscard]] bool is_left_out(const Slot& slot);
 
-// Each adds one list to the refusal, or nothing if there is nothing to list.
+// Each of these functions adds one list to the refusal, or nothing if there is nothing to list.
 void list_missing(const MappingTask& task, const Mapping& mapping, Refusal& refusal);
 void list_held(const MappingTask& task, const Mapping& mapping, Refusal& refusal);
 void list_unused(const MappingTask& task, const Mapping& mapping, const SlotTroubles& troubles,
@@ -41,6 +42,6 @@ void list_unused(const MappingTask& task, const Mapping& mapping, const SlotTrou
 void list_adapters(const MappingTask& task, const Mapping& mapping, Refusal& refusal);
 void list_inputs(const MappingTask& task, const Mapping& mapping, Refusal& refusal);
 void list_merged_constants(const MappingTask& task, Refusal& refusal);
-void list_merged(std::vector<ErrorItem> items, Refusal& refusal);  // of merged_slots()
+void list_merged(std::vector<ErrorItem> items, Refusal& refusal);  // items of merged_slots()
 
 }  // namespace onnx_external

@@ -1,4 +1,5 @@
-// Decides, after the rules have run, whether a mapping is an error.
+// Decides, after the mapping rules have run, whether the mapping succeeds, and otherwise returns
+// one error that lists everything that is wrong.
 #pragma once
 
 #include <span>
@@ -11,9 +12,9 @@ namespace onnx_external {
 
 // A graph and the verdicts on its slots and keys.
 struct JudgedGraph {
-  std::string_view name;  // of one of several graphs
+  std::string_view name;  // for messages, if there are several graphs
   const MappingTask* task = nullptr;
-  const Mapping* mapping = nullptr;  // all graphs have the same verdicts on keys
+  const Mapping* mapping = nullptr;  // all graphs have the same verdicts on the keys
 };
 
 // Returns success, or one error that lists everything that is wrong: the slots graph by graph, and

@@ -1,5 +1,5 @@
-// Applies the mapping rules, except the choice of the key prefix. Each rule fills slots that are
-// still open.
+// Applies the mapping rules (docs/mapping.md), except for the choice of the key prefix. Each rule
+// fills slots that are still open.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,17 @@
 
 namespace onnx_external {
 
-// Rule 1: --map and --tie. kNotFound for names that do not exist, kAmbiguous for two keys for the
-// same slot, kInvalidArgument for a slot that is a user input; kMismatch.
+// Rule 1: the pairs in MappingOptions::map, then those in MappingOptions::learned. Errors:
+// kNotFound for names that do not exist, kAmbiguous for two keys for the same slot,
+// kInvalidArgument for a slot that is a user input, kMismatch.
 [[nodiscard]] Status fill_explicit(MappingTask& task);
 
-// Rule 3: the pairs of the chosen key prefix. kAmbiguous for two keys for the same slot; kMismatch.
+// Rules 2 and 3: the pairs under the chosen key prefix, if any. Errors: kAmbiguous for two keys for
+// the same slot, kMismatch.
 [[nodiscard]] Status fill_aligned(const Aligned& aligned, MappingTask& task);
 
-// Rule 4: the longest suffix at a component boundary, unique both ways.
+// Rule 4: the longest common suffix at a component boundary, if the pair is unique in both
+// directions.
 void fill_by_suffix(MappingTask& task);
 
 }  // namespace onnx_external

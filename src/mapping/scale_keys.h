@@ -1,5 +1,5 @@
-// Finds keys that scale float8 weights of the checkpoint: without them, the weights are off by a
-// factor of hundreds.
+// Finds the keys that are scales of float8 weights in the checkpoint. Without its scale, such a
+// weight is wrong by a factor of hundreds.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,14 @@ namespace onnx_external {
 
 class ScaleKeys {
  public:
-  // `weights`: which keys may be scaled, by their indexes. `task` must outlive this.
+  // `weights`: for each key, whether it may be a weight that has a scale. `task` must outlive this
+  // object.
   ScaleKeys(const MappingTask& task, const std::vector<bool>& weights);
 
-  // The weight that the key scales: one whose module, or the weight itself, is in the key's name,
-  // and to which the key's shape fits, as one number, or as one for each row, column or block. A
-  // single tensor of all scales, one for each weight, scales the first. Nullopt for a bias.
+  // Returns the weight that the key scales: the key's name contains the name of the weight or of
+  // its module, and the key has one value, or one value for each row, column or block of the
+  // weight. If a single tensor has the scales of all weights, returns the first weight. Nullopt for
+  // a bias.
   [[nodiscard]] std::optional<std::uint32_t> weight_of(std::uint32_t key);
 
  private:
@@ -29,14 +31,14 @@ class ScaleKeys {
   [[nodiscard]] std::optional<std::uint32_t> named_in(std::string_view name, const Shape& shape);
 
   const MappingTask& task_;
-  OwnedNameMap<std::uint32_t> weights_;  // by refined names of weights and their modules
+  OwnedNameMap<std::uint32_t> weights_;  // by the refined names of the weights and of their modules
   std::size_t weight_count_ = 0;
   std::uint32_t first_ = 0;
   std::size_t look_ups_ = 0;
 };
 
-// The keys that fill slots of other types than float8. A slot of that type belongs to a quantized
-// graph, which also has the scale.
+// For each key, whether it fills a slot whose type is not float8. A slot of type float8 belongs to
+// a quantized graph, which also has the scale.
 [[nodiscard]] std::vector<bool> used_as_floats(const MappingTask& task);
 
 }  // namespace onnx_external

@@ -1,5 +1,6 @@
-// The state of the mapping rules: prepared names, and which key fills which slot so far. A task has
-// as many names as the model has weights, so it copies only names that preparation changes.
+// Defines the state on which the mapping rules work: the prepared names of keys and slots, and
+// which key fills which slot so far. A task has as many names as the model has weights, so it
+// copies only names that preparation changes.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +21,14 @@ namespace onnx_external {
 struct KeyName {
   std::string_view name;     // renamed, wrappers dropped, --prefix removed
   std::string_view refined;  // of `name`
-  bool usable = true;        // false if not under --prefix
+  bool usable = true;        // false if it is not under --prefix
 };
 
-// The common requirements of several slots with the same name. They are computed once, because a
-// file can give thousands of slots the same name and offer thousands of keys.
+// The requirements that several slots with the same name have in common. They are computed only
+// once, because a file can give the same name to thousands of slots and thousands of keys.
 struct SharedType {
   bool possible = true;                  // false if no key can satisfy all of them
-  std::vector<std::int32_t> elem_types;  // those stated
+  std::vector<std::int32_t> elem_types;  // the types that are stated
   std::optional<SymbolicShape> shape;
   std::optional<SymbolicShape> broadcast_limit;
 };
@@ -35,10 +36,10 @@ struct SharedType {
 // The slots with the same name: one, or several in different subgraphs (the branches of an If).
 // They are filled together.
 struct SlotName {
-  std::string_view name;  // without wrappers; for a folded copy, the weight's name
+  std::string_view name;  // without wrappers; for a folded copy, the name of its weight
   std::string_view refined;
   std::span<const std::uint32_t> slots;
-  const SharedType* type = nullptr;  // of several slots
+  const SharedType* type = nullptr;  // only for several slots
   SlotRole role = SlotRole::kByName;
   bool transposed = false;  // a folded weight, filled by a transposed key
   bool open = true;         // false if it is filled or cannot be filled by name
@@ -65,30 +66,34 @@ struct MappingTask {
   std::vector<SlotName> slot_names;
   std::vector<std::uint32_t> slots_of_names;  // SlotName::slots of all
   std::deque<SharedType> shared_types;        // SlotName::type of all
-  std::deque<std::string> changed_names;      // names that are not views of a given one
-  NameIndexSet key_by_name;                   // indexes of keys.keys, by the checkpoint's spelling
-  NameIndexSet slot_by_name;  // indexes of graph.slots, by the graph's spelling; the first slot
-  std::vector<std::uint32_t> name_of_slot;  // of each slot: index into slot_names
+  std::deque<std::string> changed_names;      // prepared names that are not views of the original
+                                              // names
+  NameIndexSet key_by_name;                   // indices into keys.keys, by the name in the
+                                              // checkpoint
+  NameIndexSet slot_by_name;  // indices into graph.slots, by the name in the graph; the first slot
+                              // of that name
+  std::vector<std::uint32_t> name_of_slot;  // for each slot, an index into slot_names
   std::vector<FoldedCopy> folded_copies;    // by ascending weight
-  std::string option_alignment;             // "-P" of --prefix P
-  std::string_view own_name;                // of one of several graphs: "encoder" of "encoder.onnx"
+  std::string option_alignment;             // "-P" for --prefix P
+  std::string_view own_name;                // for one of several graphs: "encoder" for
+                                            // "encoder.onnx"
 
   std::vector<std::optional<Fill>> fills;  // same index as graph.slots
   std::vector<bool> key_used;              // same index as keys.keys
 
-  // An empty --prefix: no prefix and no suffix is looked for.
+  // Returns whether --prefix is empty, in which case no prefix and no suffix is tried.
   [[nodiscard]] bool keys_have_own_names() const {
     return options.prefix && options.prefix->empty();
   }
   [[nodiscard]] const Slot& first_slot(std::uint32_t slot_name) const {
     return graph.slots[slot_names[slot_name].slots.front()];
   }
-  // Index into slot_names, by the graph's spelling.
+  // Returns an index into slot_names, by the name in the graph.
   [[nodiscard]] std::optional<std::uint32_t> slot_name_called(std::string_view name) const {
     const auto slot = slot_by_name.find(name);
     return slot ? std::optional(name_of_slot[*slot]) : std::nullopt;
   }
-  // The recipe for a key that fills the slot by name.
+  // Returns the recipe for a key that fills the slot by name.
   [[nodiscard]] Recipe recipe_of(std::uint32_t slot_name) const {
     return slot_names[slot_name].transposed ? Recipe{RecipeStep::transpose()} : Recipe{};
   }
@@ -96,36 +101,37 @@ struct MappingTask {
   // Marks the key as used, and, for a derived key, the keys that it is computed from.
   void use(std::uint32_t key);
 
-  // Fills the slots of the name, and their open folded copies, with the result of the recipe. Slots
-  // of --keep do not change, but the key still counts as used.
+  // Fills the slots of this name, and their open folded copies, with the result of the recipe.
+  // Slots that --keep names do not change, but the key still counts as used.
   void fill(std::uint32_t slot_name, std::uint32_t key, Rule rule, const Recipe& recipe);
   void fill_by_name(std::uint32_t slot_name, std::uint32_t key, Rule rule) {
     fill(slot_name, key, rule, recipe_of(slot_name));
   }
 };
 
-// Prepares names as --rename and --prefix say, and closes the slots of user inputs.
+// Prepares the names according to --rename and --prefix, and closes the slots of user inputs.
 [[nodiscard]] Result<MappingTask> make_task(const GraphFacts& graph, const MappingKeys& keys,
                                             const MappingOptions& options);
 
-// False if a type or dimension that both state differs, unless the values can be converted and the
-// options allow it. `recipe` is applied to the key first; the default is recipe_of(slot_name).
+// Returns false if slot and key state a different type or dimension, unless the values can be
+// converted and the options allow it. `recipe` is first applied to the key; the default is
+// recipe_of(slot_name).
 [[nodiscard]] bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key,
                           const Recipe& recipe);
 [[nodiscard]] bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key,
                           const Recipe& recipe);
 [[nodiscard]] bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key);
 
-// True for a pair that would agree only with Casts::kAllow.
+// Returns whether the pair would agree only with Casts::kAllow.
 [[nodiscard]] bool agrees_once_cast(const MappingTask& task, std::uint32_t slot_name,
                                     std::uint32_t key);
 
-// "slot 'a' is FLOAT [2], but key 'b' is FLOAT [3]": if several slots share the name, the one that
-// disagrees.
+// "slot 'a' is FLOAT [2], but key 'b' is FLOAT [3]": if several slots share the name, the slot that
+// disagrees with the key.
 [[nodiscard]] std::string clash_text(const MappingTask& task, std::uint32_t slot_name,
                                      std::uint32_t key, const Recipe& recipe);
 
-// The shape with `unknown` for the dimensions that are not stated.
+// Returns the shape, with `unknown` for dimensions that are not stated.
 [[nodiscard]] Shape shape_or(const SymbolicShape& shape, std::int64_t unknown);
 
 // "FLOAT [64, 3, 7, 7]", "FLOAT [?, 4]", "shape unknown" ...

@@ -1,4 +1,4 @@
-// Recognizes keys that cannot fill the slots of any graph, because a training stored something
+// Recognizes keys that cannot fill the slots of any graph, because a training run stored something
 // other than whole weights.
 #pragma once
 
@@ -10,13 +10,14 @@
 
 namespace onnx_external {
 
-// Says what the keys are (empty or flattened tensors of a sharded training, optimizer state, or
-// factors that torch multiplies, as in pruning and in weight or spectral normalization), and what
-// to do about them first. Returns "" for all other keys.
+// Returns text that says what the keys are (empty or flattened tensors from sharded training,
+// optimizer state, or factors that torch multiplies, as in pruning and in weight or spectral
+// normalization), and what to do with the checkpoint before it is saved. Returns "" for all other
+// keys.
 [[nodiscard]] std::string unfit_keys(const MappingTask& task);
 
-// Says that the keys are parts of tensors that were cut among ranks, if most of the pairs differ by
-// the same factor in one dimension each; "" otherwise.
+// If in most of the pairs one dimension differs, by the same factor in all of them, returns text
+// that says that the keys are parts of tensors that were split among ranks; otherwise "".
 [[nodiscard]] std::string cut_among_ranks(const MappingTask& task, const Aligned& aligned);
 
 }  // namespace onnx_external

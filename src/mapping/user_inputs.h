@@ -1,4 +1,5 @@
-// Decides which inputs of the graph are user inputs, as far as this can be known.
+// Decides which graph inputs are user inputs (supplied by the caller at run time), as far as the
+// graph shows this.
 #pragma once
 
 #include <string_view>
@@ -8,12 +9,12 @@
 
 namespace onnx_external {
 
-// True for names like "input.1", "onnx::Gather_0" and "0", which exporters invent for arguments and
-// for values that they computed.
+// Returns whether the name is like "input.1", "onnx::Gather_0" or "0", which exporters invent for
+// arguments and for values that they computed.
 [[nodiscard]] bool is_made_up(std::string_view name);
 
-// Fills Mapping::other_inputs and the verdicts on the slots that are inputs. Requires: all other
-// verdicts are there.
+// Sets Mapping::other_inputs and the verdicts on the slots that are inputs. Requires: all other
+// verdicts are set.
 void judge_inputs(const MappingTask& task, Mapping& mapping);
 
 }  // namespace onnx_external

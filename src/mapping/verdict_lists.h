@@ -1,4 +1,5 @@
-// Lists the slots or keys on which the mapping has one of the given verdicts.
+// Selects the slots or keys on which the mapping has certain verdicts (filled, missing, unused,
+// ...).
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@
 
 namespace onnx_external {
 
-// Returns the indices below `count` with the first verdict, ascending, then those with the next one
-// and so on. `verdict_of` returns the verdict on an index.
+// Returns the indices below `count` with the first of the verdicts, in ascending order, then those
+// with the second verdict, and so on. `verdict_of` returns the verdict on an index.
 template <typename Verdict, typename VerdictOf>
 std::vector<std::uint32_t> places_with(std::initializer_list<Verdict> verdicts, std::size_t count,
                                        const VerdictOf& verdict_of) {
@@ -24,7 +25,7 @@ std::vector<std::uint32_t> places_with(std::initializer_list<Verdict> verdicts, 
   return places;
 }
 
-// The same for items that have a verdict and a name; returns their names.
+// Does the same for items that have a verdict and a name, and returns their names.
 template <typename Verdict, typename Item>
 std::vector<std::string> names_with(std::initializer_list<Verdict> verdicts,
                                     const std::vector<Item>& items) {

@@ -1,15 +1,16 @@
-// Brings together the two spellings of the parameters that torch's weight normalization makes.
+// Renames the parameters of torch's weight normalization, which have two sets of names, so that
+// keys match the slots of the graph.
 #pragma once
 
 #include "mapping/task.h"
 
 namespace onnx_external {
 
-// Respells keys as the graph spells its slots: "conv.weight_g" and "conv.weight_v"
-// (torch.nn.utils.weight_norm) are "conv.parametrizations.weight.original0" and "...original1"
-// (torch.nn.utils.parametrizations.weight_norm), whose load_state_dict() also takes the former.
-// Requires: both keys of a pair are there, and none of the graph's spelling. Call it when keys and
-// slots are listed.
+// Renames keys to the names in the graph: "conv.weight_g" and "conv.weight_v"
+// (torch.nn.utils.weight_norm) mean the same as "conv.parametrizations.weight.original0" and
+// "...original1" (torch.nn.utils.parametrizations.weight_norm), whose load_state_dict() also
+// accepts the former. A pair is renamed only if both keys exist and no key already has the graph's
+// name. Call this after keys and slots have been listed.
 void respell_weight_norm(MappingTask& task);
 
 }  // namespace onnx_external

@@ -1,4 +1,5 @@
-// Tracks the dimensions of a view while a recipe rearranges them.
+// Tracks the sizes and strides of a tensor view while the steps of a recipe (transpose, reshape,
+// ...) rearrange its dimensions.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +12,19 @@
 
 namespace onnx_external {
 
-// Computes strides and offsets only; no element moves. A reshape may merge dimensions that no
-// single stride can step through (those of a transposed tensor); they are then kept separately
-// inside one axis. Dimensions and indices may be negative, and then count from the end. All errors
-// are kMismatch, and leave the axes unspecified.
+// Computes only strides and offsets; no element is moved. A reshape may merge dimensions that no
+// single stride can step through, such as those of a transposed tensor; such dimensions are kept
+// separately inside one axis. Negative dimensions and indices count from the end. All errors are
+// kMismatch; after an error, the axes are unspecified.
 class Axes {
  public:
-  // Requires: element_count(shape) succeeds; as many strides as dimensions, none negative.
+  // Requires: element_count(shape) succeeds; there are as many strides as dimensions, and none is
+  // negative.
   Axes(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides);
 
-  // `dims` has each dimension once.
+  // `dims` must contain each dimension once.
   [[nodiscard]] Status permute(std::span<const std::int64_t> dims);
-  // The sizes may have one -1.
+  // One size may be -1.
   [[nodiscard]] Status reshape(std::span<const std::int64_t> shape);
   [[nodiscard]] Status slice(std::int64_t dim, std::int64_t start, std::int64_t stop);
 

@@ -1,4 +1,5 @@
-// Assembles a sequence of equally large blocks, most of them zero, from the few that are stored.
+// Assembles a tensor that consists of blocks of equal size, most of which are zero, from the few
+// blocks that are stored (as in a sparse tensor).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace onnx_external {
 
-// Stored block number `value` belongs at block index `block`.
+// The stored block with index `value` belongs at block index `block` of the tensor.
 struct PlacedBlock {
   std::uint64_t block = 0;
   std::uint64_t value = 0;
@@ -17,30 +18,30 @@ struct PlacedBlock {
   friend auto operator<=>(const PlacedBlock&, const PlacedBlock&) = default;
 };
 
-// True if numbers of the type can be added exactly as torch adds them. torch rounds float types
-// narrower than 32 bits after each addition, which is not done here.
+// Returns whether values of the type can be added exactly as torch adds them. False for float types
+// narrower than 32 bits, which torch rounds after each addition.
 [[nodiscard]] bool can_add(DType dtype);
 
-// Immutable; as thread-safe as `values` is.
+// Reads the assembled tensor. Immutable; as thread-safe as `values` is.
 class BlockScatter {
  public:
   // `values` reads the stored blocks, which are contiguous. Blocks with the same index are added up
-  // in the order of their values.
-  // Requires: `placed` is sorted; block_bytes is a positive multiple of the element size;
-  // can_add(dtype) if two blocks share an index; no byte offset exceeds 2^64.
+  // in the order of PlacedBlock::value. Requires: `placed` is sorted; block_bytes is a positive
+  // multiple of the element size; can_add(dtype) if two blocks share an index; no byte offset
+  // exceeds 2^64.
   BlockScatter(std::vector<PlacedBlock> placed, std::uint64_t block_bytes, DType dtype,
                ReadSource values);
 
-  // Reads the bytes from `first` on, with zeros where there is no block. Values that do not go
-  // straight into `out` are read in chunks of at most kChunkBytes.
+  // Reads the bytes from `first` on, with zeros where there is no block. Values that cannot be read
+  // directly into `out` are read in chunks of at most kChunkBytes.
   [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const;
   static constexpr std::uint64_t kChunkBytes = std::uint64_t{256} << 10;
 
  private:
   // Whole elements only.
   [[nodiscard]] Status read_elements(std::uint64_t first, std::span<std::byte> out) const;
-  // The number of the blocks [begin, end) that are contiguous in `values`; at most those that fit
-  // into a chunk.
+  // The number of blocks from `begin` on, and before `end`, that are contiguous in `values`; at
+  // most as many as fit into a chunk.
   [[nodiscard]] std::size_t run_length(std::size_t begin, std::size_t end) const;
   void place(std::size_t index, std::span<const std::byte> block, std::uint64_t skipped,
              std::uint64_t first, std::span<std::byte> out) const;

@@ -1,8 +1,9 @@
 // Converts floating-point elements from one type to another, exactly as torch's .to() does.
 //
 // Rounds to the nearest value, ties to even. Values that are too large become infinity, values that
-// are too small become subnormal or zero, and a NaN stays a NaN (quiet, with its sign and the top
-// of its payload). Conversions go through float32, as in torch, so float64 to float16 rounds twice.
+// are too small become subnormal or zero, and a NaN remains a NaN (quiet, with its sign and the
+// upper bits of its payload). Conversions go through float32, as in torch, so float64 to float16
+// rounds twice.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +15,13 @@
 namespace onnx_external {
 
 enum class CastPath : std::uint8_t {
-  kBest,      // AVX2 and F16C where the processor has them
-  kPortable,  // plain loops; the same bits
+  kBest,      // AVX2 and F16C if the processor has them
+  kPortable,  // plain loops, with the same results
 };
 
-// Converts all elements of `in` (little-endian) to `out`. Needs no alignment.
-// Requires: can_cast_from(from), can_cast_to(to); as many elements in both; no overlap.
+// Converts all elements of `in` (little-endian) to `out`. The spans need no alignment. Requires:
+// can_cast_from(from), can_cast_to(to); both spans have the same number of elements and do not
+// overlap.
 void cast_elements(DType from, DType to, std::span<const std::byte> in, std::span<std::byte> out,
                    CastPath path = CastPath::kBest);
 

@@ -1,5 +1,5 @@
-// The view that results from applying a recipe to a tensor. For an empty recipe, as most are, it is
-// the tensor's own view, without a copy.
+// Holds the view that results from applying a recipe to a tensor. If the recipe is empty, as in
+// most cases, it is the tensor's own view, which is not copied.
 #pragma once
 
 #include <optional>

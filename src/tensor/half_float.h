@@ -9,9 +9,9 @@
 
 namespace onnx_external {
 
-// The bits of the float that equals the half with these bits. Exact for every number; a signalling
-// NaN becomes quiet, as in the processor's conversion. There are no branches, so that compilers can
-// vectorize loops of it.
+// Converts the bits of a half to the bits of the float with the same value. Exact for every number;
+// a signalling NaN becomes quiet, as in the processor's conversion. The function has no branches,
+// so that compilers can vectorize loops that call it.
 [[nodiscard]] inline std::uint32_t float_bits_of_half(std::uint16_t half) {
   constexpr std::uint32_t kHalfInfinity = 0x7c00;
   const std::uint32_t magnitude = half & 0x7fffU;
@@ -24,9 +24,8 @@ namespace onnx_external {
   return sign | (magnitude >= kHalfInfinity ? special : std::bit_cast<std::uint32_t>(number));
 }
 
-// Converts in place: the second half of `bytes` holds the input, and all of it the resulting
-// floats. Little-endian.
-// Requires: bytes.size() is a multiple of 4.
+// Converts in place: on entry, the second half of `bytes` contains the input; on return, all of
+// `bytes` contains the floats. Little-endian. Requires: bytes.size() is a multiple of 4.
 inline void widen_halves_in_place(std::span<std::byte> bytes) {
   const std::size_t count = bytes.size() / sizeof(float);
   const std::byte* halves = bytes.data() + count * sizeof(std::uint16_t);

@@ -1,4 +1,4 @@
-// Finds zeros that a broken download left instead of data.
+// Detects files in which zeros take the place of missing data, as after a download that broke off.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace onnx_external {
 
-// The place of the bytes of a tensor in a file. The caller keeps name and shape alive.
+// The range of a file that holds the bytes of a tensor. The caller must keep the name and the shape
+// alive.
 struct StoredRange {
   std::string_view tensor;
   std::span<const std::int64_t> shape;
@@ -20,11 +21,11 @@ struct StoredRange {
   std::uint64_t bytes = 0;
 };
 
-// kInvalidArgument if the zeros at the end of the data, or a hole in it, begin where zeros of
-// weights would not: inside a row, or inside a tensor that is followed by whole matrices of zeros.
-// Otherwise returns a note if the last tensors, including matrices, are zeros, which also occurs in
-// new models; empty if they are not. Reads the end of the data up to the first byte that is not
-// zero: mostly one block.
+// Fails with kInvalidArgument if the zeros at the end of the data, or a hole in it, begin where
+// zeros in weights would not begin: inside a row, or inside a tensor that is followed by whole
+// matrices of zeros. Otherwise, if the last tensors, including matrices, are all zeros, which also
+// occurs in new models, returns a note that says so; if not, returns "". Reads backwards from the
+// end of the data up to the first byte that is not zero, usually only one block.
 [[nodiscard]] Result<std::string> check_is_not_missing(const SourceFile& file,
                                                        std::vector<StoredRange> ranges);
 

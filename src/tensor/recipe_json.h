@@ -1,5 +1,5 @@
-// Reads and writes recipes in map files and manifests: lists of steps, "NAME" or {"NAME": [NUMBER,
-// ...]}.
+// Converts recipes to and from the JSON in map files and manifests: a list of steps, each of which
+// is "NAME" or {"NAME": [NUMBER, ...]}.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace onnx_external {
 
-// kCorrupt if `steps` is not a list, is longer than kMaxRecipeSteps and a cast, or has an unknown
-// step, one with other members, or one without its numbers.
+// Fails with kCorrupt if `steps` is not a list, has more than kMaxRecipeSteps steps and a cast, or
+// has a step that is unknown, has other members or lacks its numbers.
 [[nodiscard]] Result<Recipe> parse_recipe(const Json& steps);
 
 // ["transpose", {"slice": [0, 0, 128]}]

@@ -1,4 +1,5 @@
-// Puts the elements of a strided view into row-major order, reading its source in runs.
+// Copies the elements of a strided view into row-major order, and reads the view's source in long
+// runs for speed.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@ inline constexpr std::uint64_t kGatherScratchBytes = std::uint64_t{512} << 10;
 // Reading a gap of this many bytes costs about as much as a system call.
 inline constexpr std::uint64_t kReadOverGapBytes = std::uint64_t{12} << 10;
 
-// Dimensions of a view, outermost first. Strides are in bytes; 0 means expanded.
-// Requires (of all functions here): the whole view lies inside its source, so no sum overflows.
+// The dimensions of a view, outermost first. Strides are in bytes; 0 means expanded. Requires (of
+// all functions here): the whole view lies inside its source, so no sum overflows.
 struct StridedView {
   std::uint32_t element_bytes = 1;  // 1, 2, 4, 8 or 16
   std::vector<std::uint64_t> sizes;
@@ -34,25 +35,26 @@ struct StridedDim {
   friend auto operator<=>(const StridedDim&, const StridedDim&) = default;
 };
 
-// The dimensions of a view, outermost first. Dimensions of size 1 are dropped, and neighbours that
-// one stride can step through are merged: a contiguous tensor of any shape becomes one dimension of
-// stride 1 (none for a single element). Requires: no dimension is 0.
+// The dimensions of a view, outermost first. Dimensions of size 1 are dropped, and adjacent
+// dimensions that one stride can step through are merged. So a contiguous tensor of any shape
+// becomes one dimension with stride 1 (no dimension if it has a single element). Requires: no
+// dimension is 0.
 [[nodiscard]] std::vector<StridedDim> merged_dims(const TensorView& view);
 
 // Fills `out` with bytes of the source; `offset` counts bytes from element 0 of the view.
 using ReadSource = std::function<Status(std::uint64_t offset, std::span<std::byte> out)>;
 
 // Writes the elements [first, first + out.size() / element_bytes) of the row-major tensor. Runs
-// that are adjacent in the source are read together, and small gaps are read over if that is
-// cheaper than two reads. A larger `out` gives longer runs for a transposed view. Stops at the
-// first error of `read`.
-// Requires: out.size() is a multiple of element_bytes; the elements exist.
+// that are adjacent in the source are read together, and so are runs with a small gap between them
+// if that is cheaper than two reads. For a transposed view, a larger `out` gives longer runs. Stops
+// at the first error of `read`. Requires: out.size() is a multiple of element_bytes; the elements
+// exist.
 [[nodiscard]] Status gather_strided(const StridedView& view, std::uint64_t first,
                                     std::span<std::byte> out, const ReadSource& read);
 
-// The best distance in memory, in bytes, between rows of `row_bytes` bytes, or between windows of a
-// source. Rows a power of two apart compete for the same cache lines, so the distance is an odd
-// number of lines.
+// Returns the best distance in memory, in bytes, between rows of `row_bytes` bytes, or between
+// windows of a source. Rows a power of two apart compete for the same cache lines, so the distance
+// is an odd number of lines.
 [[nodiscard]] std::uint64_t spread_rows(std::uint64_t row_bytes);
 
 // Gathers a whole matrix; its rows are `pitch` bytes apart in the output.

@@ -1,4 +1,4 @@
-// The arguments of a quantization kernel, which turns blocks of values at any addresses into codes.
+// Declares the quantization kernels, which convert blocks of values to codes, and their arguments.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@ struct BlockJob {
   std::uint32_t block = 32;
   bool zero_points = false;
   DType values_type = DType::kFloat32;  // kFloat32, kFloat16 or kBFloat16
-  DType scales_type = DType::kFloat32;  // the same
+  DType scales_type = DType::kFloat32;  // kFloat32, kFloat16 or kBFloat16
   // The factors by which a search multiplies the reciprocal of the scale, one for each step.
   const float* factors = nullptr;
   std::size_t steps = 0;
 
   std::size_t count = 0;                     // of blocks
   const std::byte* const* values = nullptr;  // of each block
-  std::byte* codes = nullptr;                // of all blocks, without gaps; so are the scales
+  std::byte* codes = nullptr;                // of all blocks, without gaps, like the scales
   std::byte* scales = nullptr;
-  std::uint8_t* zeros = nullptr;  // zero points, one a byte; may be null without zero points
+  std::uint8_t* zeros = nullptr;  // zero points, one per byte; may be null if the scheme has none
 
-  // Sums of squares over each block, of the differences and of the values, in units of
-  // 2^(2 * (exponent - 128)). Null: they are not wanted.
+  // The sums over each block of the squares of the differences and of the values, in units of 2^(2
+  // * (exponent - 128)). If null, they are not computed.
   float* differences = nullptr;
   float* squares = nullptr;
   std::int32_t* exponents = nullptr;
@@ -35,8 +35,9 @@ struct BlockJob {
 inline constexpr std::uint32_t kNotFinite = 1;      // a value is NaN or infinite
 inline constexpr std::uint32_t kScaleOverflow = 2;  // a scale is too large for its type
 
-// The kernels, which give the same bytes. They need the default floating-point environment. The
-// last two exist on x86-64, and run on processors with AVX2, and with AVX-512 F, BW, DQ and VL.
+// The kernels, which all produce the same bytes. They need the default floating-point environment.
+// The last two exist only on x86-64; the second one needs a processor with AVX2, the third one
+// AVX-512 F, BW, DQ and VL.
 [[nodiscard]] std::uint32_t quantize_blocks_portable(const BlockJob& job);
 [[nodiscard]] std::uint32_t quantize_blocks_avx2(const BlockJob& job);
 [[nodiscard]] std::uint32_t quantize_blocks_avx512(const BlockJob& job);

@@ -1,4 +1,4 @@
-// Computes the values that quantized rows represent.
+// Computes the float values that the rows of a quantized matrix represent.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +9,18 @@
 
 namespace onnx_external {
 
-// Rows of the three tensors (packed_layout.h). Without zero points, `zero_points` is empty.
+// Rows of the three tensors of a quantized matrix (packed_layout.h). If the scheme has no zero
+// points, `zero_points` is empty.
 struct PackedRowsView {
   std::span<const std::byte> codes;
   std::span<const std::byte> scales;
   std::span<const std::byte> zero_points;
 };
 
-// Writes (code - zero point) * scale as float32, rounded once: `columns` values for each row.
-// Infinite and NaN scales give what the product gives. The rounding mode of the thread has no
-// effect.
-// Requires: check_scheme(scheme) succeeds; the sizes match packed_layout() for out.size() / columns
-// rows.
+// Writes (code - zero point) * scale as float32, rounded once: `columns` values for each row. If a
+// scale is infinite or NaN, the result is that of the multiplication. The rounding mode of the
+// thread has no effect. Requires: check_scheme(scheme) succeeds; the sizes match packed_layout()
+// for out.size() / columns rows.
 void dequantize_rows(const Scheme& scheme, std::uint64_t columns, const PackedRowsView& rows,
                      std::span<float> out);
 

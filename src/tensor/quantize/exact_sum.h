@@ -1,4 +1,5 @@
-// Sums doubles without rounding, so that the sum does not depend on their order.
+// Sums up doubles without rounding, so that the result does not depend on the order of the
+// additions.
 #pragma once
 
 #include <array>
@@ -6,21 +7,21 @@
 
 namespace onnx_external {
 
-// Plain value; one thread at a time.
+// A plain value, for one thread at a time.
 class ExactSum {
  public:
   // Requires: the value is finite and not negative.
   void add(double value);
   void add(const ExactSum& other);
 
-  // The sum, rounded. Equal sums give equal doubles.
+  // The sum, rounded to a double. Equal sums give equal doubles.
   [[nodiscard]] double value() const;
 
  private:
   void add_at(std::size_t limb, std::uint64_t bits);  // bits < 2^32
 
-  // 32 bits each, lowest first; bit 0 of the first is 2^-1074. The last ones hold carries: 2^64
-  // values of the largest size fit.
+  // Limbs of 32 bits, the lowest first; bit 0 of the first limb is 2^-1074. The last limbs are for
+  // carries: a sum of 2^64 values of the largest magnitude fits.
   static constexpr std::size_t kLimbs = 68;
   std::array<std::uint32_t, kLimbs> limbs_{};
 };

@@ -1,12 +1,14 @@
-// Sets the floating-point environment that results depend on.
+// Sets the default floating-point environment, on which the results of quantization depend, for a
+// scope.
 #pragma once
 
 #include <cfenv>
 
 namespace onnx_external {
 
-// Rounds to nearest, keeps subnormal numbers and raises no signal until the end of the scope, in
-// this thread. A program, or a library that was linked with -ffast-math, may have set it otherwise.
+// Until the end of the scope, operations in this thread round to nearest, keep subnormal numbers
+// and raise no signal. The program, or a library that was linked with -ffast-math, may have changed
+// these settings.
 class DefaultFloatEnvironment {
  public:
   DefaultFloatEnvironment() {

@@ -1,8 +1,8 @@
-// Keeps the codes of a quantized checkpoint: decides how its matrices become what ONNX Runtime's
-// MatMulNBits takes, and makes the bytes. Nothing is rounded except scales and terms, to their
-// type.
+// Converts matrices of an already quantized checkpoint to the form that ONNX Runtime's MatMulNBits
+// reads, without quantizing them again: chooses a form with the same values, and writes its bytes.
+// Only scales and terms (Scheme::terms) are rounded, to their type.
 //
-// Plain values and pure functions, safe from any thread.
+// All types are plain values and all functions are pure, safe from any thread.
 #pragma once
 
 #include <cstddef>
@@ -22,63 +22,66 @@ enum class CodeValues : std::uint8_t {
   kE2M1,      // 4 bits: the values of float4 e2m1
 };
 
-// The offsets that are subtracted from a code, and added to a weight.
+// The offsets that are subtracted from the code q or added to the weight w; s is the scale.
 enum class CodeZeros : std::uint8_t {
-  kMiddle,    // w = (q - 2^(bits-1)) * s; of kE2M1: w = value * s
-  kIntegers,  // w = (q - z) * s, and each z is an integer from 0 to 2^bits - 1
+  kMiddle,    // w = (q - 2^(bits-1)) * s; with kE2M1: w = value * s
+  kIntegers,  // w = (q - z) * s, where each z is an integer from 0 to 2^bits - 1
   kAny,       // w = (q - z) * s + m, where z is any number
 };
 
-// A matrix as a checkpoint has it. Columns share a scale in groups.
+// A matrix as it is stored in a checkpoint. The columns of a group share a scale.
 struct StoredCodes {
   CodeValues values = CodeValues::kUnsigned;
   CodeZeros zeros = CodeZeros::kMiddle;
   std::uint32_t bits = 4;  // 1 to 8
   std::int64_t columns = 0;
   std::int64_t group = 0;  // columns of a group; the last one may have fewer
-  bool in_order = true;    // false: the columns of a group do not follow each other (act-order)
-  double zero = 0;         // z of every group if StoredRows has none; not for kMiddle
+  bool in_order = true;    // false: the columns of a group are not consecutive (act-order)
+  double zero = 0;         // z of every group if StoredRows has no zeros; not for kMiddle
 };
 
-// The form in which the matrix is kept.
+// The form in which a matrix is saved.
 struct KeptForm {
   StoredCodes stored;
-  Scheme scheme;  // `kept`
+  Scheme scheme;  // with Scheme::kept
 };
 
-// Chooses the nearest form that computes the same: codes of 2, 4 and 8 bits keep their bits, others
-// get the next of these, and e2m1 8 bits with doubled values. Blocks are the groups; the largest
-// power of two that divides them, up to 256, if no node has such blocks. Zero points that are not
-// integers, and minima, become terms. `scales`: the type of scales and terms. kUnsupported, with
-// the reason as its text, if there is no such form. Requires: 1 to 8 bits; columns and group are
+// Chooses the closest form that represents the same values. Codes of 2, 4 and 8 bits keep their
+// width, codes of other widths get the next larger of these widths, and e2m1 values are doubled and
+// get 8 bits. The blocks are the groups or, if no node supports blocks of that size, have the
+// largest power of two up to 256 that divides the group. Zero points that are not integers, and
+// minima, become terms. `scales`: the type of scales and terms. Fails with kUnsupported, with the
+// reason as its message, if there is no such form. Requires: 1 to 8 bits; columns and group are
 // positive.
 [[nodiscard]] Result<KeptForm> kept_form(const StoredCodes& stored, DType scales);
 
-// Returns the columns in the order of their groups, which keeps the order within a group; empty if
-// they already have that order. `groups`: of each column. kUnsupported if a group has another
-// number of columns than `group` (the last one: what is left), since blocks are equally long.
+// Returns the columns sorted by group, in their order within each group; empty if they are already
+// sorted. `groups` has the group of each column. Blocks have equal sizes, so the call fails with
+// kUnsupported unless each group has `group` columns (and the last one the remaining columns).
 [[nodiscard]] Result<std::vector<std::int32_t>> order_by_group(std::span<const std::int32_t> groups,
                                                                std::int64_t group);
 
-// Rows of a matrix in the checkpoint's terms, row-major. Each has a byte for each column, and a
-// scale and a zero for each group.
+// Rows of a matrix as StoredCodes describes it, row-major. Each row has one byte for each column,
+// and one scale and one zero for each group.
 struct StoredRows {
-  std::span<const std::uint8_t> codes;  // empty: their bytes come from elsewhere (keeps_bytes())
+  std::span<const std::uint8_t> codes;  // empty: the caller copies their bytes itself
+                                        // (keeps_bytes())
   std::span<const double> scales;
   std::span<const double> zeros = {};   // empty: StoredCodes::zero
   std::span<const double> minima = {};  // m of kAny; empty: 0
 };
 
-// Writes the parts of the rows (packed_layout.h). `order`: of order_by_group(), or empty.
-// kUnsupported for a scale or term that is too large for its type; kCorrupt for a zero point that
-// is not one of kIntegers. `first_row` is for errors. Requires: kept_form() made the form; the
-// sizes match; each code is below 2^bits.
+// Writes codes, scales and zero points or terms of the rows (packed_layout.h). `order`: the result
+// of order_by_group(), or empty. Errors: kUnsupported for a scale or term that is too large for its
+// type; kCorrupt for a zero point that CodeZeros::kIntegers does not allow. `first_row` is the
+// index of the first row, for error messages. Requires: kept_form() returned the form; the sizes
+// match; each code is below 2^bits.
 [[nodiscard]] Status keep_rows(const KeptForm& form, std::span<const std::int32_t> order,
                                std::uint64_t first_row, const StoredRows& rows,
                                const PackedRows& out);
 
-// Returns whether the bytes of codes that lie in rows of ceil(columns * bits / 8) bytes, the first
-// in the low bits, are those that the form stores.
+// Returns whether the form stores the bytes of the codes unchanged, provided that the checkpoint
+// packs them in rows of ceil(columns * bits / 8) bytes, with the first code in the low bits.
 [[nodiscard]] bool keeps_bytes(const KeptForm& form);
 
 }  // namespace onnx_external

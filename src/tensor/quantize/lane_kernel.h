@@ -1,12 +1,12 @@
-// A kernel that quantizes as many blocks at once as a vector has lanes.
+// Quantizes as many blocks at once as a SIMD vector has lanes.
 //
-// Each source that includes this file is compiled for another processor and defines
-// ONNX_EXTERNAL_LANES: floats in its vectors, which must not be wider than the processor's. After a
-// transposition each lane holds one block and runs the sequential loop of the rule in
-// docs/quantize.md, so the number of lanes cannot change a bit. Compiled without contraction of
-// multiplications and additions.
+// Each source file that includes this header is compiled for a different processor. It defines
+// ONNX_EXTERNAL_LANES, the number of floats in a vector, which must not be wider than the
+// processor's vectors. After a transposition, each lane has one block and runs the sequential loop
+// of the rule in docs/quantize.md, so the results do not depend on the number of lanes. The source
+// files are compiled without contracting multiplications and additions.
 //
-// As in lane_vectors.h, nothing here may be shared with other sources by the linker.
+// Everything here is in an unnamed namespace, for the reason that lane_vectors.h gives.
 #pragma once
 
 #include <cfloat>
@@ -43,7 +43,7 @@ struct StoredScale {
   Words bits;
 };
 
-// Rounds to the nearest number of the type, ties to even.
+// Rounds to the nearest value of the type, ties to even.
 ONNX_EXTERNAL_INLINE StoredScale stored(Floats scale, DType type) {
   const Words bits = (Words)scale;
   if (type == DType::kFloat32) {
@@ -67,14 +67,14 @@ ONNX_EXTERNAL_INLINE StoredScale stored(Floats scale, DType type) {
 
 // ---- Codes
 
-// The choice for a block that is multiplied by `up`.
+// The scale and zero point for a block whose values are multiplied by `up`.
 struct Choice {
   Floats scale;
   Floats zero;
 };
 
-// Each factor gives codes, and these the best scale; the one that leaves the least error wins.
-// `scale` and `low` are those of y.
+// Tries each factor: computes codes, and the best scale for these codes. Returns the scale with the
+// least error. `scale` and `low` are those of y.
 ONNX_EXTERNAL_INLINE Choice search(const BlockJob& job, const Floats* y, Floats scale, Floats low,
                                    Floats zero, Floats top) {
   const Floats inverse = scale != 0.0F ? 1.0F / scale : Floats{};
@@ -103,16 +103,16 @@ ONNX_EXTERNAL_INLINE Choice search(const BlockJob& job, const Floats* y, Floats 
   return {best_product / best_square, best_zero};
 }
 
-// The inputs of the encoding, for each block.
+// The parameters for encoding a block, for each lane.
 struct Encoding {
   Floats inverse;  // of the scale
   Floats zero;
-  Floats unit;   // by which values are multiplied before errors are summed up
+  Floats unit;   // the factor by which values are multiplied before errors are summed up
   Floats scale;  // of values in that unit
 };
 
-// Codes as words of 32 bits, the first in the lowest. With errors, `differences` and `squares` get
-// their sums.
+// Writes codes, packed into words of 32 bits with the first code in the lowest bits. With kErrors,
+// also computes the sums `differences` and `squares`.
 template <int kBits, bool kErrors>
 void encode(const BlockJob& job, const Floats* x, const Encoding& by, Words* words,
             Floats& differences, Floats& squares) {
@@ -152,7 +152,7 @@ void encode_any(const BlockJob& job, const Floats* x, const Encoding& by, Words*
   }
 }
 
-// ---- A group of blocks, one a lane
+// ---- A group of blocks, one in each lane
 
 void store_group(const BlockJob& job, std::size_t first, std::size_t blocks, const Words* words,
                  Words scales, Floats zeros) {
@@ -194,7 +194,7 @@ void store_errors(const BlockJob& job, std::size_t first, std::size_t blocks,
 struct Extremes {
   Floats high = {};   // at least 0
   Floats low = {};    // at most 0
-  Ints largest = {};  // the bits of the largest magnitude; of NaN the largest of all
+  Ints largest = {};  // the bits of the largest magnitude; a NaN counts as the largest
 };
 
 ONNX_EXTERNAL_INLINE Extremes extremes_of(const Floats* x, std::uint32_t columns) {
@@ -208,7 +208,7 @@ ONNX_EXTERNAL_INLINE Extremes extremes_of(const Floats* x, std::uint32_t columns
   return found;
 }
 
-// The scale of y = x * up if there is no search.
+// Returns the scale of y = x * up for schemes without a search.
 ONNX_EXTERNAL_INLINE Floats nearest_scale(const BlockJob& job, Floats high, Floats low) {
   if (job.zero_points) {
     return (high - low) / float((1U << job.bits) - 1);
@@ -216,7 +216,7 @@ ONNX_EXTERNAL_INLINE Floats nearest_scale(const BlockJob& job, Floats high, Floa
   return (-low >= high ? low : high) / -float(1U << (job.bits - 1));
 }
 
-// `scale` is the magnitude of the stored one.
+// `scale` is the magnitude of the stored scale.
 ONNX_EXTERNAL_INLINE std::uint32_t faults_of(const BlockJob& job, const Extremes& found,
                                              Words scale) {
   const std::uint32_t too_large = job.scales_type == DType::kFloat16 ? kHalfOverflow : kInfinity;
@@ -229,12 +229,12 @@ ONNX_EXTERNAL_INLINE std::uint32_t faults_of(const BlockJob& job, const Extremes
   return faults;
 }
 
-// `x` is overwritten. Returns the faults.
+// Quantizes a group of blocks and returns its faults. `x` is overwritten.
 std::uint32_t quantize_group(const BlockJob& job, std::size_t first, std::size_t blocks,
                              Floats* x) {
   const Extremes found = extremes_of(x, job.block);
-  // Scale by a power of two to [2, 4), where no sum overflows; exact. Blocks of only subnormal
-  // numbers, and those in the binade above, get the scale 0.
+  // Scale by a power of two to [2, 4), where no sum overflows; exact. Blocks whose numbers are all
+  // subnormal, or in the binade above, get the scale 0.
   const Words field = (Words)found.largest & kInfinity;
   const Words exponent = field > kLeastNormal ? field : all(kLeastNormal);
   const Floats up = (Floats)(all(255U << 23) - exponent);
@@ -256,7 +256,7 @@ std::uint32_t quantize_group(const BlockJob& job, std::size_t first, std::size_t
   StoredScale scale = stored(choice.scale * down, job.scales_type);
   const Words magnitude = (Words)scale.value & kMagnitude;
   const auto is_zero = magnitude < kLeastNormal;
-  // In a symmetric scheme -0, which is what ONNX Runtime's quantizer makes of zeros.
+  // In a symmetric scheme it is -0, as ONNX Runtime's quantizer writes it for blocks of zeros.
   const std::uint32_t zero_bits = job.zero_points                      ? 0
                                   : job.scales_type == DType::kFloat32 ? ~kMagnitude
                                                                        : 0x8000U;
@@ -281,8 +281,8 @@ std::uint32_t quantize_group(const BlockJob& job, std::size_t first, std::size_t
   return faults_of(job, found, magnitude);
 }
 
-// While a group is computed, the memory of the next one arrives: its blocks are too far apart for
-// the processor to expect them.
+// Prefetches the next group while the current one is computed, because its blocks are too far apart
+// for the processor's own prefetcher.
 ONNX_EXTERNAL_INLINE void expect_group(const BlockJob& job, std::size_t first) {
   constexpr std::size_t kLine = 64;
   const std::size_t bytes = std::size_t{job.block} * (job.values_type == DType::kFloat32 ? 4 : 2);

@@ -1,9 +1,10 @@
-// SIMD vectors of ONNX_EXTERNAL_LANES floats, for quantizing a block in each lane: arithmetic that
-// differs between processors, loading blocks, storing codes. lane_kernel.h says how to compile it.
+// Defines SIMD vectors of ONNX_EXTERNAL_LANES floats for quantizing one block in each lane, with
+// functions that load blocks and store codes, and with the operations that differ between
+// processors. lane_kernel.h uses them, and explains how they are compiled.
 //
-// Everything lies in an unnamed namespace and nothing here calls a function template of the
-// standard library: the linker keeps one copy of such a function, which could be the one for a
-// processor that this machine does not have.
+// Everything is in an unnamed namespace, and nothing here calls a function template of the standard
+// library. Otherwise the linker would keep only one copy of such a function, perhaps the one that
+// was compiled for a processor that this machine does not have.
 #pragma once
 
 #include <cstddef>
@@ -47,9 +48,10 @@ ONNX_EXTERNAL_INLINE Ints to_ints(Floats values) {
   return __builtin_convertvector(values, Ints);
 }
 
-// The larger or smaller of each pair; b if they are equal or one is NaN, as the instructions do.
+// Return the larger or smaller value of each pair; b if the two are equal or one is NaN, like the
+// processor's instructions.
 #if defined(__AVX512F__)
-constexpr __mmask16 kAllLanes = 0xffff;  // GCC 12 warns of what the forms without a mask hold
+constexpr __mmask16 kAllLanes = 0xffff;  // GCC 12 warns about the forms without a mask
 ONNX_EXTERNAL_INLINE Floats larger(Floats a, Floats b) {
   return (Floats)_mm512_maskz_max_ps(kAllLanes, (__m512)a, (__m512)b);
 }
@@ -86,12 +88,12 @@ ONNX_EXTERNAL_INLINE Floats smaller(Floats a, Floats b) {
   return a < b ? a : b;
 }
 #endif
-ONNX_EXTERNAL_INLINE Floats truncated(Floats a) {  // of small numbers
+ONNX_EXTERNAL_INLINE Floats truncated(Floats a) {  // only for small numbers
   return to_floats(to_ints(a));
 }
 #endif
 
-// The value in the range of codes, before it is truncated to one.
+// Limits a value to the range of codes, before it is truncated to a code.
 ONNX_EXTERNAL_INLINE Floats clamped(Floats value, Floats top) {
   return smaller(larger(value, Floats{}), top);
 }
@@ -133,7 +135,7 @@ ONNX_EXTERNAL_INLINE Floats widened(Words bits) {
     return (Floats)(bits << 16);
   }
   const Words magnitude = bits & 0x7fffU;
-  // Subnormal halves are whole numbers of 2^-24, and converted as such.
+  // Subnormal halves are multiples of 2^-24 and are converted as integers.
   const Floats subnormal = to_floats((Ints)magnitude) * 0x1p-24F;
   const Words normal = (magnitude << 13) + kHalfRebias;
   const Words special = (magnitude << 13) | kInfinity;
@@ -153,7 +155,8 @@ ONNX_EXTERNAL_INLINE Floats load(const std::byte* in) {
   return widened<kType>(__builtin_convertvector(halves, Words));
 }
 
-// Column k of `blocks` blocks to x[k]; lanes without a block of their own repeat the last one.
+// Loads column k of `blocks` blocks into x[k]; lanes without a block of their own repeat the last
+// block.
 template <DType kType>
 void load_blocks(const std::byte* const* values, std::size_t blocks, std::uint32_t columns,
                  Floats* x) {
@@ -189,7 +192,7 @@ void load_blocks(const std::byte* const* values, std::size_t blocks, std::uint32
 
 // ---- Storing
 
-// The words of each lane, one lane after the other, `count` words each.
+// Stores the words of each lane, one lane after another, `count` words each.
 void store_words(const Words* words, std::size_t count, std::byte* out) {
   if (count % kLanes == 0) {
     for (std::size_t w = 0; w < count; w += kLanes) {

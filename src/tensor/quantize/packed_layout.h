@@ -1,5 +1,5 @@
-// Shapes and sizes of the three tensors that a quantized matrix consists of: those that ONNX
-// Runtime's MatMulNBits takes.
+// Computes the shapes and sizes of the three tensors of a quantized matrix (codes, scales and zero
+// points), in the layout that ONNX Runtime's MatMulNBits reads.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,24 @@
 
 namespace onnx_external {
 
-// One of the three tensors. Its rows are those of the matrix, contiguous and without gaps.
+// One of the three tensors. It has the same rows as the matrix, contiguous and without gaps.
 struct PackedPart {
   DType dtype = DType::kUInt8;
   Shape shape;                  // empty: the scheme has no such tensor
-  std::uint64_t row_bytes = 0;  // of a row of the matrix
-  std::uint64_t bytes = 0;      // of all rows
+  std::uint64_t row_bytes = 0;  // for one row of the matrix
+  std::uint64_t bytes = 0;      // for all rows
 
   friend bool operator==(const PackedPart&, const PackedPart&) = default;
 };
 
-// For a matrix of N rows and K columns, and nb = ceil(K / block).
+// The layout of a matrix with N rows and K columns, where nb = ceil(K / block).
 struct PackedLayout {
   std::uint64_t blocks = 0;  // nb
-  PackedPart codes;          // uint8 [N, nb, block * bits / 8]: along K, the first in the low bits
+  PackedPart codes;          // uint8 [N, nb, block * bits / 8]: codes along K, the first in the low
+                             // bits
   PackedPart scales;         // Scheme::scales [N, nb]
-  // uint8 [N, ceil(nb * bits / 8)], packed alike; none if symmetric. With terms, these: as scales.
+  // uint8 [N, ceil(nb * bits / 8)], packed like the codes; none if the scheme is symmetric. If it
+  // has terms, these instead, with the type and shape of the scales.
   PackedPart zero_points;
 
   [[nodiscard]] std::uint64_t bytes() const {
@@ -34,8 +36,8 @@ struct PackedLayout {
   friend bool operator==(const PackedLayout&, const PackedLayout&) = default;
 };
 
-// kInvalidArgument as for check_scheme(); kCorrupt for negative dimensions, and if the three
-// tensors have more than 2^63-1 bytes together.
+// Errors: kInvalidArgument as for check_scheme(); kCorrupt for negative dimensions, and if the
+// three tensors together have more than 2^63-1 bytes.
 [[nodiscard]] Result<PackedLayout> packed_layout(const Scheme& scheme, std::int64_t rows,
                                                  std::int64_t columns);
 

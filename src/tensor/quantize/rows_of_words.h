@@ -1,4 +1,5 @@
-// Takes codes of 4 bits out of words that hold those of several rows, as AWQ packs them.
+// Unpacks 4-bit codes from words that each hold codes of several rows, as AWQ stores them, and
+// packs them along the rows.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +8,10 @@
 
 namespace onnx_external {
 
-// Packs codes along their rows. Each column has a word of 32 bits with the codes of 8 rows:
-// `shifts` has the lowest bit of each. The rows of `out` are `columns` / 2 bytes long, and the
-// first code of a byte is in its low bits. Requires: an even number of columns; shifts are the
-// multiples of 4 below 32, in any order.
+// Each column of `words` has one word of 32 bits with the codes of 8 rows; `shifts` has the
+// position of the lowest bit of each code. The rows of `out` have half as many bytes as columns,
+// and the first code of a byte is in its low bits. Requires: an even number of columns; `shifts`
+// are the multiples of 4 below 32, in any order.
 void pack_rows_of_words(std::span<const std::byte> words, std::span<const std::uint32_t, 8> shifts,
                         std::span<std::byte> out);
 

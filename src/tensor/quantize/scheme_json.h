@@ -1,4 +1,4 @@
-// Reads and writes quantization schemes in manifests and reports.
+// Converts quantization schemes to and from the JSON in manifests and reports.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace onnx_external {
 
-// {"bits": 4, "block": 64, "zero_points": true, "steps": 5, "scales": "float32"}; of
-// kept codes with "terms": false or true in the place of the steps.
+// {"bits": 4, "block": 64, "zero_points": true, "steps": 5, "scales": "float32"}; for kept codes,
+// "terms": true or false replaces "steps".
 [[nodiscard]] std::string scheme_json(const Scheme& scheme);
 
-// kCorrupt for anything that is not such an object, unknown members included, and for what
-// check_scheme() rejects.
+// Fails with kCorrupt for anything that is not such an object, for unknown members, and for schemes
+// that check_scheme() rejects.
 [[nodiscard]] Result<Scheme> parse_scheme(const Json& json);
 
 }  // namespace onnx_external

@@ -158,8 +158,7 @@ struct OverlaidTensor {
 // The format versions that a file states. For several files, a field is set only if all of them
 // agree.
 struct FormatFacts {
-  std::string version;                 // torch's record `version`, or the GGUF version; may be
-                                       // empty
+  std::string version;                 // torch's record `version` or the GGUF version; can be empty
   std::optional<int> pickle_protocol;  // of the pickle that names the tensors
 
   friend bool operator==(const FormatFacts&, const FormatFacts&) = default;
@@ -224,10 +223,10 @@ class Checkpoint {
 
   // Fills `out` with the bytes [first, first + out.size()) of the contiguous, little-endian,
   // row-major tensor, whatever its form in the file. Uses at most kReadScratchBytes of memory
-  // besides `out`; steps of 1 MiB or more are fastest. Thread-safe.
-  // kIo; kCorrupt if the file has shrunk or an inflated record is damaged; kUnsupported for a
-  // tensor whose bytes are produced on demand (LazyBytes in provided_tensors.h), except while a
-  // save writes it. Requires: first + out.size() <= nbytes(tensor).
+  // besides `out`; steps of 1 MiB or more are fastest. Thread-safe. Errors: kIo; kCorrupt if the
+  // file has shrunk or an inflated record is damaged; kUnsupported for a tensor whose bytes are
+  // produced on demand (LazyBytes in provided_tensors.h), except while a save writes it. Requires:
+  // first + out.size() <= nbytes(tensor).
   [[nodiscard]] Status read(std::size_t tensor, std::uint64_t first,
                             std::span<std::byte> out) const;
   [[nodiscard]] Status read(const TensorView& view, std::uint64_t first,
@@ -246,7 +245,7 @@ class Checkpoint {
   // is recorded. The message of kCorrupt names the file and the record's offset.
   [[nodiscard]] Status check_storage(std::uint32_t storage) const;
 
-  // kCorrupt if the size or modification time of a file has changed since it was opened.
+  // Fails with kCorrupt if the size or modification time of a file has changed since it was opened.
   [[nodiscard]] Status check_unchanged() const;
 
  private:
@@ -283,8 +282,8 @@ struct SelectedTensor {
 };
 
 // Returns a checkpoint with only the tensors in `selected`, in this order. It shares the open files
-// of the original. Reads nothing. kInvalidArgument for an index out of range or a name that occurs
-// twice.
+// of the original. Reads nothing. Fails with kInvalidArgument for an index out of range or a name
+// that occurs twice.
 [[nodiscard]] Result<Checkpoint> select_tensors(const Checkpoint& checkpoint,
                                                 std::span<const SelectedTensor> selected,
                                                 const OpenOptions& options = {});

@@ -52,11 +52,12 @@ inline constexpr std::size_t kMaxDerivedParts = 1'000'000;
 // the checkpoint is unchanged. Reads no tensor. Requires: nothing else uses the checkpoint during
 // the call.
 //
-// `max_expand` is the same limit as OpenOptions::max_expand; derived tensors also count. kNotFound
-// for a key that does not exist; kAmbiguous for a name that exists already; kMismatch for shapes
-// and element types that do not fit each other or a recipe; kInvalidArgument for definitions that
-// are nested too deeply (as in a circle), too many parts, or an invalid definition; kUnsupported if
-// the result expands too far, and for keys whose bytes are produced on demand (LazyBytes).
+// `max_expand` is the same limit as OpenOptions::max_expand; derived tensors also count. Errors:
+// kNotFound for a key that does not exist; kAmbiguous for a name that exists already; kMismatch for
+// shapes and element types that do not fit each other or a recipe; kInvalidArgument for definitions
+// that are nested too deeply (as in a circle), too many parts, or an invalid definition;
+// kUnsupported if the result expands too far, and for keys whose bytes are produced on demand
+// (LazyBytes).
 [[nodiscard]] Status add_derived_tensors(Checkpoint& checkpoint,
                                          std::span<const DerivedTensor> derived,
                                          std::uint64_t max_expand = OpenOptions{}.max_expand);

@@ -33,8 +33,7 @@ enum class ErrorKind : std::uint8_t {
   // Faults of a model by itself.
   kWithoutData,        // weights that would have no data
   kInputsLikeWeights,  // inputs that have the names of weights
-  kInnerWithoutData,   // attributes, sparse initializers and names in functions that would have no
-                       // data
+  kInnerWithoutData,   // the same for attributes, sparse initializers and names in functions
   // Tensors for which an old checkpoint (--learn-map) does not determine a key.
   kLearnEqualBytes,    // equals several keys, which differ in the new checkpoint
   kLearnCoincidence,   // the value is too simple to distinguish a weight from a constant

@@ -1,5 +1,5 @@
-// Finds out, by comparing bytes, which tensors in a graph come from which tensors of the checkpoint
-// that the graph was exported from (the old checkpoint), so that a new checkpoint can fill them.
+// Compares bytes to find out which tensor of the old checkpoint (the one that a graph was exported
+// from) each tensor in the graph comes from, so that a new checkpoint can replace it.
 //
 // Exporters rename, transpose and merge weights, but leave their data in the graph. If that data
 // equals a tensor of the old checkpoint bit by bit, it is replaced by the tensor of the same name
@@ -38,11 +38,11 @@ inline constexpr std::uint64_t kMaxMergedElements = 1024;
 // options.ignore or lie outside options.prefix.
 //
 // An ambiguous choice is an error only where it matters: where the candidates differ between `old`
-// and `fresh`. kNotFound: the graph holds nothing of `old`, or `fresh` lacks tensors that are
-// needed. kAmbiguous: tensors are equal in `old` but not in `fresh`, a matrix is symmetric in `old`
-// only, data may have been computed from tensors that differ (a folded BatchNorm), and the like;
-// the error lists all of them. Also kIo, kCorrupt, kCancelled. Each tensor is read once, or twice
-// if it is equal in both checkpoints.
+// and `fresh`. Errors: kNotFound if the graph contains nothing from `old`, or `fresh` lacks tensors
+// that are needed; kAmbiguous if, for example, tensors are equal in `old` but not in `fresh`, a
+// matrix is symmetric only in `old`, or data may have been computed from tensors that differ (a
+// folded BatchNorm); kIo, kCorrupt, kCancelled. The error lists all ambiguous tensors. Each tensor
+// is read once, or twice if it is equal in both checkpoints.
 [[nodiscard]] Result<LearnedMap> learn_map(const Model& model, const Checkpoint& old,
                                            const Checkpoint& fresh, const MappingOptions& options,
                                            int threads = 0, const ProgressFn& progress = {});

@@ -1,5 +1,6 @@
-// Decides which tensor of a checkpoint (a key) fills which value of a graph that needs one (a
-// slot), and explains the decision.
+// Decides which tensor of a checkpoint fills which weight of a graph, and explains the decision.
+// The tensors of the checkpoint are called keys; the values of the graph that they can fill are
+// called slots.
 //
 // docs/mapping.md documents the order of the rules and all errors. All functions except
 // read_map_file() are pure, and all are safe from any thread. Their cost is nearly linear in the
@@ -46,8 +47,8 @@ struct MappingKeys {
   std::vector<std::pair<std::string, std::string>> tied_names;  // Checkpoint::tied_names()
 };
 
-// The keys of a checkpoint, in the order of checkpoint.tensors(). kUnsupported for a shape that
-// ONNX cannot express (a 0-d kFloat4E2M1FnX2).
+// The keys of a checkpoint, in the order of checkpoint.tensors(). Fails with kUnsupported for a
+// shape that ONNX cannot express (a 0-d kFloat4E2M1FnX2).
 [[nodiscard]] Result<MappingKeys> mapping_keys(const Checkpoint& checkpoint);
 
 // Decides what happens to keys that fill no slot.
@@ -108,16 +109,14 @@ struct MappingOptions {
 enum class Rule : std::uint8_t {
   kMap,            // "map": the caller's pair
   kLearned,        // "learned": learn_map()
-  kMetadataTie,    // "metadata-tie": safetensors recorded the slot's name as a dropped name of the
-                   // key
+  kMetadataTie,    // "metadata-tie": safetensors dropped the slot's name and kept the key's
   kGraphTie,       // "graph-tie": the graph ties the slot to another slot, which has the key's name
   kRenamed,        // "renamed": torch appended ".1" to the name, because it was taken
   kExact,          // "exact": equal names
   kRefined,        // "refined": equal once dots are underscores
   kPrefixAdded,    // "prefix-added": the slot's name is a prefix plus the key
   kPrefixRemoved,  // "prefix-removed": the key's name is a prefix plus the slot
-  kSuffix,         // "suffix": one name ends with the other, at a component boundary, in this pair
-                   // only
+  kSuffix,         // "suffix": one name uniquely ends with the other, at a component
   kKept,           // "kept": it fills no slot and is a new initializer (Unmatched::kKeep)
 };
 [[nodiscard]] std::string_view rule_name(Rule rule);
@@ -315,8 +314,8 @@ inline constexpr std::size_t kMaxCandidates = 8;
                                         std::span<const OpenSlot> open = {},
                                         std::span<const DerivedTensor> derived = {});
 
-// Parses "s/RE/REPL/" or "s/RE/REPL/g" with any delimiter. kInvalidArgument for any other form or a
-// bad expression.
+// Parses "s/RE/REPL/" or "s/RE/REPL/g" with any delimiter. Fails with kInvalidArgument for any
+// other form or a bad expression.
 [[nodiscard]] Result<Rename> parse_rename(std::string_view text);
 
 }  // namespace onnx_external

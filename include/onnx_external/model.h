@@ -120,7 +120,7 @@ enum class MatchedInputs : std::uint8_t {
 class Model {
  public:
   // Reads and parses `path`, except for tensor data, which is left in the file. The file stays
-  // open. So a model of 2 GB takes only the memory that its graph needs. kNotFound, kIo;
+  // open. So a model of 2 GB takes only the memory that its graph needs. Errors: kNotFound, kIo;
   // kUnsupported for files of more than 2^31-1 bytes and for subgraphs nested too deeply; kCorrupt
   // if it is not an ONNX model (the message says what it seems to be: a checkpoint, a web page,
   // ...), has no graph, or has external_data entries that break the rules.
@@ -148,8 +148,8 @@ class Model {
   // Tensors whose data is in the model, in graph order. Their bytes are not read.
   [[nodiscard]] const std::vector<InlineTensor>& inline_tensors() const;
 
-  // The serialized model, deterministic, including the data that was left in the file. kUnsupported
-  // for more than 2^31-1 bytes; kIo if the file can no longer be read.
+  // The serialized model, deterministic, including the data that was left in the file. Errors:
+  // kUnsupported for more than 2^31-1 bytes; kIo if the file can no longer be read.
   [[nodiscard]] Result<std::string> serialize() const;
 
  private:

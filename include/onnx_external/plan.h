@@ -107,8 +107,7 @@ struct PlannedTensor {
   std::int32_t data_type = 0;
   Shape dims;
   std::uint64_t nbytes = 0;
-  Recipe recipe = {};                 // applied to the key's view; ends with a cast if cast_to is
-                                      // set
+  Recipe recipe = {};                 // applied to the key's view; a final cast is to cast_to
   std::optional<DType> cast_to = {};  // the checkpoint's values are converted to this type
   // The CRC-32 that the loaded model's manifest records for these bytes. A copy with a different
   // CRC-32 is an error.

@@ -89,10 +89,10 @@ struct ProvidedOptions {
 };
 
 // Returns a checkpoint of these tensors, in their order; its format() is "loose". Nothing is read,
-// and `make` is not called. kInvalidArgument if a name is missing, not UTF-8 or used twice, if
-// dimensions or strides are negative, too many or too large, if conj or neg is set for a type that
-// has no such bit, if a view reaches outside its bytes, or if data is null; kCorrupt if a range is
-// not inside its file; kNotFound, kIo. The message names the tensor.
+// and `make` is not called. Errors: kInvalidArgument if a name is missing, not UTF-8 or used twice,
+// if dimensions or strides are negative, too many or too large, if conj or neg is set for a type
+// that has no such bit, if a view reaches outside its bytes, or if data is null; kCorrupt if a
+// range is not inside its file; kNotFound, kIo. The message names the tensor.
 [[nodiscard]] Result<Checkpoint> checkpoint_of(std::vector<ProvidedTensor> tensors,
                                                const ProvidedOptions& options = {});
 

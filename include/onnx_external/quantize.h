@@ -57,8 +57,8 @@ inline constexpr std::int64_t kMaxQuantizedColumns = std::int64_t{1} << 20;
 [[nodiscard]] std::string scheme_text(const Scheme& scheme);
 
 // Parses a text such as scheme_text() returns. Parts that are left out are taken from
-// default_scheme(): "int4", "int4/32", "int4, symmetric". kInvalidArgument for anything else, for
-// kept codes, and for schemes that check_scheme() rejects.
+// default_scheme(): "int4", "int4/32", "int4, symmetric". Fails with kInvalidArgument for anything
+// else, for kept codes, and for schemes that check_scheme() rejects.
 [[nodiscard]] Result<Scheme> parse_scheme(std::string_view text);
 
 // The type of the head (the matrix that computes the logits) and of embedding tables.
@@ -102,7 +102,7 @@ struct QuantizeOptions {
 };
 
 // Parses "keep" or "keep, SCHEME" into options.keep and options.scheme, and a plain SCHEME into
-// options.scheme. kInvalidArgument as for parse_scheme().
+// options.scheme. Fails like parse_scheme().
 [[nodiscard]] Status set_scheme(std::string_view text, QuantizeOptions& options);
 
 // Fails with kInvalidArgument if an option has an invalid value or options contradict each other.

@@ -36,8 +36,7 @@ enum class StepKind : std::uint8_t {
 
 struct RecipeStep {
   StepKind kind = StepKind::kTranspose;
-  std::vector<std::int64_t> numbers = {};  // the arguments of kPermute, kReshape and kSlice, as
-                                           // above
+  std::vector<std::int64_t> numbers = {};  // arguments of kPermute, kReshape, kSlice
 
   [[nodiscard]] static RecipeStep transpose() { return {StepKind::kTranspose, {}}; }
   [[nodiscard]] static RecipeStep permute(std::vector<std::int64_t> dims) {
@@ -80,7 +79,7 @@ inline constexpr std::size_t kMaxRecipeRank = 64;  // torch's limit on dimension
 [[nodiscard]] Recipe turned_once_more(Recipe recipe);
 
 // Returns the shape of the result if the recipe is applied to a contiguous tensor of the given
-// shape. kMismatch if the shape does not allow a step; kInvalidArgument for more than
+// shape. Errors: kMismatch if the shape does not allow a step; kInvalidArgument for more than
 // kMaxRecipeSteps steps, a cast that is not the last one, or numbers that are invalid for every
 // tensor.
 [[nodiscard]] Result<Shape> apply_recipe(const Recipe& recipe, const Shape& shape);

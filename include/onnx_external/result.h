@@ -59,8 +59,7 @@ struct ErrorList {
 // An option with which the work could succeed, and when to use it.
 struct Remedy {
   RemedyOption option = RemedyOption::kMap;
-  std::string value;  // ready to paste, not quoted: "input_ids,mask"; empty = the option takes no
-                      // value
+  std::string value;  // ready to paste, not quoted: "input_ids,mask"; empty = it takes no value
   std::string when;   // "if they are the caller's own inputs"; may be empty
 
   friend bool operator==(const Remedy&, const Remedy&) = default;

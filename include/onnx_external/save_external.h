@@ -163,8 +163,7 @@ struct SavedModel {
       std::initializer_list<SlotVerdict> verdicts) const;
   // The inputs of the caller; inputs that may be weights come last.
   [[nodiscard]] std::vector<std::string> inputs_left() const;
-  [[nodiscard]] std::vector<std::string> initializers_kept() const;  // those that keep the graph's
-                                                                     // data
+  [[nodiscard]] std::vector<std::string> initializers_kept() const;  // that keep the graph's data
   // Returns the names that have no data. If there are any, no runtime can open the model.
   [[nodiscard]] std::vector<std::string> slots_left() const;
   // Returns the names that keep old values, because the checkpoint lacks the weights.
@@ -193,8 +192,7 @@ struct SaveReport {
   std::vector<DerivedTensor> derived;        // MappingOptions::derived
   std::vector<std::string> oversized;  // tensors larger than a shard may be; each has its own shard
   std::uint64_t bytes = 0;             // of data files; with Layout::kInline, of data in the model
-  std::uint64_t bytes_resumed = 0;     // of these, bytes written by the killed save that was
-                                       // resumed
+  std::uint64_t bytes_resumed = 0;     // of these, written by the killed save that was resumed
   std::uint64_t linked_bytes = 0;      // with Layout::kLink: of the ranges that the models refer to
   // Data files of replaced models that are not removed, because another model in the folder refers
   // to them, as pairs (location, name of such a model).
@@ -253,10 +251,10 @@ struct SaveRequest {
 // puts the other models in place, and verify_model() reports kMixedSet until then.
 //
 // After an error nothing is left behind. If verification finds a difference, the error is kMismatch
-// and nothing is published. A dry run with an empty target.folder reads no folder. kInvalidArgument
-// if no graph or no checkpoint is given (use relayout_models() for that), and with several graphs
-// also for names that are equal or do not end with ".onnx", and for kInline, Unmatched::kKeep,
-// learn_from and test_data, which are for one graph.
+// and nothing is published. A dry run with an empty target.folder reads no folder. Fails with
+// kInvalidArgument if no graph or no checkpoint is given (use relayout_models() for that), and with
+// several graphs also for names that are equal or do not end with ".onnx", and for kInline,
+// Unmatched::kKeep, learn_from and test_data, which are for one graph.
 [[nodiscard]] Result<SaveReport> save_graphs_with_external_data(
     const SaveTarget& target, std::span<const std::filesystem::path> torch_load_paths,
     std::span<const GraphToSave> graphs, const SaveOptions& options = {});
@@ -272,10 +270,10 @@ struct SaveRequest {
 // recognized by their bytes, so with several models Dedup::kStorage means Dedup::kContent. There
 // are two exceptions: kLink, where ranges of one file are recognized by their offsets, and
 // checkpoints with bytes that are made on demand, which cannot be compared (provided_tensors.h).
-// kNotFound, with a list, if weights have no data (names that nothing defines, initializers without
-// data, inputs that have the names of weights), unless mapping.partial is kAllow; kNotFound also if
-// there are no weights to move. If a model has a manifest, the copied bytes are checked against it.
-// Otherwise as save_graphs_with_external_data().
+// Errors: kNotFound, with a list, if weights have no data (names that nothing defines, initializers
+// without data, inputs that have the names of weights), unless mapping.partial is kAllow; kNotFound
+// also if there are no weights to move. If a model has a manifest, the copied bytes are checked
+// against it. Otherwise as save_graphs_with_external_data().
 [[nodiscard]] Result<SaveReport> relayout_models(const SaveTarget& target,
                                                  std::span<const GraphToSave> models,
                                                  const SaveOptions& options = {});
@@ -320,14 +318,13 @@ struct SaveRequest {
 // call that follows. If `target.folder` is empty, no folder is read, and the plan is that of a
 // first save. The result does not depend on the number of threads.
 //
-// kAlreadyExists if the model or its data exists and may not be replaced; kInvalidArgument for
-// names that are not plain file names, numbers out of range, more than kMaxShards shards, options
-// that exclude each other, and, with kLink, a file that is outside the folder or has several names;
-// kUnsupported for a tensor that ONNX cannot hold, for a model of more than 2^31-1 bytes, for data
-// of the model that expands too far, for a tensor that is not a plain, aligned range of a file
-// (with kLink), and for a file system without locks (kEqualFiles); kMismatch for a type that
-// differs from the slot's, and for a model that differs from its manifest; kNotFound, kCorrupt,
-// kIo, kCancelled.
+// Errors: kAlreadyExists if the model or its data exists and may not be replaced; kInvalidArgument
+// for names that are not plain file names, numbers out of range, more than kMaxShards shards,
+// options that exclude each other, and, with kLink, a file that is outside the folder or has
+// several names; kUnsupported for a tensor that ONNX cannot hold, for a model of more than 2^31-1
+// bytes, for data of the model that expands too far, and for a tensor that is not a plain, aligned
+// range of a file (with kLink); kMismatch for a type that differs from the slot's, and for a model
+// that differs from its manifest; kNotFound, kCorrupt, kIo, kCancelled.
 [[nodiscard]] Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint,
                                          const Mapping& mapping, const SaveTarget& target,
                                          const PlanOptions& options, const WriteOptions& write);

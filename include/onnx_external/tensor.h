@@ -36,15 +36,16 @@ struct TensorView : TensorInfo {
   bool neg = false;
 };
 
-// Number of elements. kCorrupt for a negative dimension or a product past 2^63-1.
+// Returns the number of elements. Fails with kCorrupt for a negative dimension or a product past
+// 2^63-1.
 [[nodiscard]] Result<std::uint64_t> element_count(std::span<const std::int64_t> shape);
 
-// Bytes of the contiguous tensor. kCorrupt as for element_count, and past 2^63-1 bytes.
+// Returns the size in bytes of the contiguous tensor. Fails with kCorrupt if element_count() does,
+// and for more than 2^63-1 bytes.
 [[nodiscard]] Result<std::uint64_t> contiguous_nbytes(DType dtype,
                                                       std::span<const std::int64_t> shape);
 
-// Row-major strides of a shape, in elements.
-// Requires: element_count(shape) succeeds.
+// Returns the row-major strides of a shape, in elements. Requires: element_count(shape) succeeds.
 [[nodiscard]] std::vector<std::int64_t> contiguous_strides(std::span<const std::int64_t> shape);
 
 // True if the elements are stored in row-major order without gaps. As in torch, strides of
@@ -53,16 +54,17 @@ struct TensorView : TensorInfo {
                                  std::span<const std::int64_t> strides);
 
 // Bytes from the start of element 0 to the end of the furthest element; 0 for an empty tensor.
-// kCorrupt on overflow, for a negative stride, and if the ranks differ.
+// Fails with kCorrupt on overflow, for a negative stride, and if the ranks differ.
 [[nodiscard]] Result<std::uint64_t> extent_bytes(DType dtype, std::span<const std::int64_t> shape,
                                                  std::span<const std::int64_t> strides);
 
 // The shape as ONNX writes it: the last dimension of kFloat4E2M1FnX2 doubled, any other unchanged.
-// kUnsupported for a 0-d kFloat4E2M1FnX2, which has no dimension to double.
+// Fails with kUnsupported for a 0-d kFloat4E2M1FnX2, which has no dimension to double.
 [[nodiscard]] Result<Shape> onnx_shape(DType dtype, std::span<const std::int64_t> shape);
 
-// Bytes of an ONNX tensor of the given TensorProto data type; tensors of sub-byte types are rounded
-// up to whole bytes. kUnsupported for STRING and unknown types, kCorrupt as for element_count.
+// Returns the size in bytes of an ONNX tensor with the given TensorProto data type; the size of a
+// tensor of a sub-byte type is rounded up to whole bytes. Errors: kUnsupported for STRING and
+// unknown types, kCorrupt as for element_count.
 [[nodiscard]] Result<std::uint64_t> onnx_nbytes(std::int32_t data_type,
                                                 std::span<const std::int64_t> dims);
 

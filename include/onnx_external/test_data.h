@@ -109,7 +109,7 @@ struct RecordedInputs {
 [[nodiscard]] std::string test_input_name(std::size_t input);
 
 // Returns the beginning of input_K.pb, before the tensor's bytes: a TensorProto whose last field is
-// raw_data. kUnsupported if the file would exceed protobuf's limit of 2 GiB.
+// raw_data. Fails with kUnsupported if the file would exceed protobuf's limit of 2 GiB.
 [[nodiscard]] Result<std::string> test_input_header(const TestInput& input, std::uint64_t nbytes);
 
 }  // namespace onnx_external

@@ -125,9 +125,9 @@ class StagedSave {
 // With Layout::kLink only the model and its manifest are written, and only tensors that stay inline
 // are read.
 //
-// kIo; kBusy; kCorrupt if a source is damaged; kCancelled; kAlreadyExists; kInvalidArgument for a
-// checksum with kLink, because whole files would have to be read, and for a team and tensors that
-// are in no file.
+// Errors: kIo; kBusy; kCorrupt if a source is damaged; kCancelled; kAlreadyExists; kInvalidArgument
+// for a checksum with kLink, because whole files would have to be read, and for a team and tensors
+// that are in no file.
 [[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, std::span<const Model> models,
                                             const Checkpoint& checkpoint,
                                             const std::filesystem::path& out_dir,
@@ -170,8 +170,7 @@ class ExternalDataWriter {
     Sync sync = Sync::kFiles;
     Overwrite overwrite = Overwrite::kRefuse;
     Layout layout = Layout::kPerTensor;                 // or kSingle, kShards
-    std::string data_name = {};                         // this and the next two are as in
-                                                        // PlanOptions
+    std::string data_name = {};                         // this and the next two: see PlanOptions
     std::optional<std::uint64_t> max_shard_bytes = {};  // as in PlanOptions
     std::optional<std::uint64_t> alignment = {};
     // kOn: finish() reads everything back and compares the CRC-32s that add() took.
@@ -184,19 +183,19 @@ class ExternalDataWriter {
   };
   ~ExternalDataWriter();
 
-  // kInvalidArgument for kInline, kLink and an alignment out of range; kBusy; errors of plan_save()
-  // for names and existing files.
+  // Errors: kInvalidArgument for kInline, kLink and an alignment out of range; kBusy; errors of
+  // plan_save() for names and existing files.
   [[nodiscard]] static Result<std::unique_ptr<ExternalDataWriter>> open(
       const std::filesystem::path& out_dir, const Options& options);
 
   // Writes one tensor (contiguous, row-major, little-endian) and returns the initializer that
   // refers to it. The data of tensors without elements and of small integer tensors
   // (kMaxInlineIntegerBytes) stays in the initializer. With kShards the initializer refers to a
-  // provisional file name, which finish() replaces. Thread-safe. kInvalidArgument for a name that
-  // was added before or is not UTF-8, and for a wrong number of bytes. After an error the name may
-  // be added again; with kSingle and kShards the range that was reserved for the tensor remains a
-  // hole. After kCancelled no add() continues: finish() or the destructor removes what was written
-  // and unlocks the folder.
+  // provisional file name, which finish() replaces. Thread-safe. Fails with kInvalidArgument for a
+  // name that was added before or is not UTF-8, and for a wrong number of bytes. After an error the
+  // name may be added again; with kSingle and kShards the range that was reserved for the tensor
+  // remains a hole. After kCancelled no add() continues: finish() or the destructor removes what
+  // was written and unlocks the folder.
   [[nodiscard]] Result<onnx::TensorProto> add(std::string_view name, DType dtype,
                                               std::span<const std::int64_t> shape,
                                               std::span<const std::byte> bytes);
@@ -207,13 +206,14 @@ class ExternalDataWriter {
   [[nodiscard]] Result<onnx::TensorProto> add(ProvidedTensor tensor);
 
   // Verifies what was written, writes the model and its manifest, then publishes. No add() may run
-  // at the same time. kInvalidArgument if a tensor that was added is not an initializer of `model`,
-  // or the model has other external data; kNotFound, with a list, if the model lacks weights (names
-  // that nothing defines, initializers without data); kMismatch if a node reads weights whose types
-  // or shapes it cannot have. After these errors finish() may be called again, with a model that
-  // fits. Other errors: kMismatch if the bytes on the disk are not those that were written (the
-  // message names the tensor); kIo; kCancelled. After these errors, everything that was written is
-  // removed, and every further call fails with kInvalidArgument, as it also does after success.
+  // at the same time. Errors: kInvalidArgument if a tensor that was added is not an initializer of
+  // `model`, or the model has other external data; kNotFound, with a list, if the model lacks
+  // weights (names that nothing defines, initializers without data); kMismatch if a node reads
+  // weights whose types or shapes it cannot have. After these errors finish() may be called again,
+  // with a model that fits. Other errors: kMismatch if the bytes on the disk are not those that
+  // were written (the message names the tensor); kIo; kCancelled. After these errors, everything
+  // that was written is removed, and every further call fails with kInvalidArgument, as it also
+  // does after success.
   [[nodiscard]] Status finish(const onnx::ModelProto& model);
   // Does the same with a loaded model, whose other tensors may have their data in the file that it
   // was loaded from.
@@ -240,8 +240,8 @@ class ExternalDataWriter {
 class Writer {
  public:
   // `model`: the file of the model; its folder is created if it is missing. The options are those
-  // of ExternalDataWriter, except for the model's name, which is ignored. kInvalidArgument for a
-  // name that does not end with ".onnx".
+  // of ExternalDataWriter, except for the model's name, which is ignored. Fails with
+  // kInvalidArgument for a name that does not end with ".onnx".
   [[nodiscard]] static Result<Writer> create(const std::filesystem::path& model,
                                              ExternalDataWriter::Options options = {});
   Writer(Writer&&) noexcept;
@@ -255,9 +255,9 @@ class Writer {
 
   // Makes each tensor that was added an initializer of the main graph, then does the same as
   // ExternalDataWriter::finish(). If the graph has an initializer of that name without data, it is
-  // filled; initializers that the graph lacks are appended in the order of their names. kMismatch
-  // if an initializer of that name has a different type or shape; finish() may also be called again
-  // after this error.
+  // filled; initializers that the graph lacks are appended in the order of their names. Fails with
+  // kMismatch if an initializer of that name has a different type or shape; finish() may also be
+  // called again after this error.
   [[nodiscard]] Status finish(onnx::ModelProto model);
 
  private:

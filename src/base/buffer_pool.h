@@ -1,4 +1,5 @@
-// Lends a few large buffers to many threads, so that memory does not grow with their number.
+// Lends a few large buffers to many threads, so that memory use does not grow with the number of
+// threads.
 #pragma once
 
 #include <array>

@@ -112,7 +112,7 @@ class SourceFile {
   [[nodiscard]] const MemoryRuns* runs() const { return whole_ ? whole_->runs() : runs_.get(); }
   [[nodiscard]] std::uint64_t link_count() const { return links_; }
 
-  // kCorrupt if the range is not inside size().
+  // Fails with kCorrupt if the range is not inside size().
   [[nodiscard]] Status check_range(std::uint64_t offset, std::uint64_t length) const;
 
   // Fails with kCorrupt if the range is not inside size() or the file has shrunk. For bytes that

@@ -28,8 +28,8 @@ struct DeflatedRange {
 [[nodiscard]] bool inflate_ratio_possible(std::uint64_t stored, std::uint64_t size);
 
 // Passes the inflated bytes to `sink` in order, in chunks of at most 256 KiB, and stops at the
-// sink's first error. Needs about 600 KiB of memory, whatever the sizes. Thread-safe. kCorrupt if
-// the stream is damaged, ends early, or does not inflate to exactly `size` bytes.
+// sink's first error. Needs about 600 KiB of memory, whatever the sizes. Thread-safe. Fails with
+// kCorrupt if the stream is damaged, ends early, or does not inflate to exactly `size` bytes.
 [[nodiscard]] Status inflate_range(const SourceFile& file, const DeflatedRange& range,
                                    const std::function<Status(std::span<const std::byte>)>& sink);
 

@@ -97,8 +97,7 @@ struct PackedTensor {
 // One tensor of the model that will be written, usually an initializer.
 struct PlannedTensor {
   std::string name;
-  std::uint32_t slot = kNoSlot;  // kNoSlot for kept keys (Unmatched::kKeep) and the model's own
-                                 // tensors
+  std::uint32_t slot = kNoSlot;  // kNoSlot for Unmatched::kKeep and for the model's own tensors
   TensorSource source = TensorSource::kCheckpoint;
   std::size_t source_index = 0;
   std::uint32_t model_index = 0;  // the model that it belongs to: index into SavePlan::models

@@ -77,9 +77,8 @@ enum class QuantizedForm : std::uint8_t {
 // Decides what happens to weights that are quantized in the checkpoint.
 enum class KeepCodes : std::uint8_t {
   kNo,          // they are quantized again, like all float weights
-  kElseFloat,   // they keep their codes, except for weights whose codes no node supports, which
-                // become floats
-  kElseScheme,  // the same, but these weights are quantized by QuantizeOptions::scheme
+  kElseFloat,   // they keep their codes, or become floats if no node supports the codes
+  kElseScheme,  // they keep their codes, or else are quantized by QuantizeOptions::scheme
 };
 
 // The options of quantization: what to quantize, and by which schemes.

@@ -88,8 +88,7 @@ struct VerifyReport {
   // The number of `tensors` that state no length, or 0. The length is then taken from type and
   // dims, but other readers take the rest of the file or reject the model.
   std::uint64_t without_length = 0;
-  std::uint64_t converted = 0;  // of `compared`: tensors whose values were converted to the model's
-                                // float type
+  std::uint64_t converted = 0;  // of `compared`: tensors converted to the model's float type
   // The number of values that, according to the manifest, became infinite when they were converted
   // for this model.
   std::uint64_t overflowed = 0;

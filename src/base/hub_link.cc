@@ -46,7 +46,8 @@ fs::path without_links(const fs::path& folder) {
   return error ? fs::absolute(path, error).lexically_normal() : real;
 }
 
-// How many folders up from `folder` the one with the snapshots and blobs is; 0: there is none.
+// Returns how many levels the folder with the snapshots and blobs is above `folder`; 0 if there is
+// none.
 std::size_t levels_below_cache(fs::path folder) {
   for (std::size_t up = 1; folder.has_relative_path(); ++up) {
     const fs::path parent = folder.parent_path();

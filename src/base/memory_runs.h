@@ -89,8 +89,7 @@ class MemoryRuns {
   [[nodiscard]] Result<std::shared_ptr<const std::byte>> make(const MadeBlock& block) const;
 
   std::vector<MemoryBlock> blocks_;  // owners, by ascending address
-  std::vector<Run> runs_;            // by ascending offset: memory by ascending address, then made
-                                     // bytes
+  std::vector<Run> runs_;            // by ascending offset: blocks by address, then made bytes
   std::vector<std::unique_ptr<Made>> made_;
   std::size_t in_memory_ = 0;  // number of runs in memory blocks
   std::uint64_t size_ = 0;

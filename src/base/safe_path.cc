@@ -97,8 +97,8 @@ Result<UniqueFd> open_linked(const Directory& folder, const std::string& locatio
             : fail(open_error(errno, path));
 }
 
-// Whether a hard link in the folder discloses nothing: the file belongs to the folder's owner, and
-// everybody who may read the folder may read it anyway.
+// Returns whether a hard link in the folder discloses nothing, because the file belongs to the
+// folder's owner and everybody who may read the folder may also read the file.
 bool is_as_readable_as(int folder, const SourceFile& file) {
   constexpr mode_t kOthersRead = S_IRGRP | S_IROTH;
   struct stat of_folder {};
@@ -108,7 +108,8 @@ bool is_as_readable_as(int folder, const SourceFile& file) {
          (of_folder.st_mode & ~of_file.st_mode & kOthersRead) == 0;
 }
 
-// What may be the file that is missing, or where the broken link is; "" if nothing is found.
+// Returns text that names files which may be the missing one, or says that the file is next to the
+// model; "" if nothing is found.
 std::string meant_file_text(const Directory& folder, const std::string& location) {
   const std::size_t slash = location.rfind('/');
   if (slash == std::string::npos) {
@@ -124,7 +125,7 @@ std::string meant_file_text(const Directory& folder, const std::string& location
              : similar_files_text(folder.fd(), name);
 }
 
-// Whether a link leads to nothing.
+// Returns whether the target of a link does not exist.
 bool is_broken_link(const Directory& folder, const std::string& location) {
   struct stat target {};
   return ::fstatat(folder.fd(), location.c_str(), &target, 0) != 0 && errno == ENOENT;

@@ -22,7 +22,7 @@ using namespace std::string_view_literals;
 constexpr std::size_t kMaxListedNames = 1000;
 constexpr std::size_t kMostSimilar = 3;
 
-// What programs put behind the name of a file that they are still downloading.
+// Suffixes that programs append to the name of a file that they are still downloading.
 constexpr std::array kUnfinishedEnds = {".incomplete"sv, ".crdownload"sv, ".part"sv, ".partial"sv,
                                         ".download"sv,   ".opdownload"sv, ".tmp"sv,  ".aria2"sv};
 constexpr std::array kDataEnds = {".data"sv, "_data"sv, ".bin"sv, ".weights"sv};

@@ -51,11 +51,11 @@ std::vector<bool> find_constant_nodes(const ValueGraph& graph) {
 // Where a node stands relative to a module.
 enum class Side : std::uint8_t { kOutside, kInside, kUnknown };  // kUnknown: of no module
 
-// Whether one of the modules that a node lies in is the one that is meant.
+// Decides whether a node is inside the selected module.
 class ModuleName {
  public:
-  // `as_container`: means the modules in it. The empty name is that of the model itself, in which
-  // all nodes lie.
+  // If `as_container` is true, the name selects the modules inside it. An empty name selects the
+  // whole model, which contains all nodes.
   ModuleName(const std::string& name, bool as_container)
       : name_(name), inner_(as_container ? name + "." : "") {}
 

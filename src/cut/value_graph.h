@@ -66,8 +66,7 @@ class ValueGraph {
   [[nodiscard]] std::string node_text(NodeId node) const;
 
  private:
-  struct Place {  // where the lists of a node begin in links_; each list ends where the next one
-                  // begins
+  struct Place {  // where a node's lists begin in links_; each ends where the next begins
     std::size_t inputs = 0;
     std::size_t captures = 0;
     std::size_t outputs = 0;

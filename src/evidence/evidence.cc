@@ -141,7 +141,7 @@ class Evidence {
     return tensor == made;
   }
 
-  // Whether the first elements of the graph's data are those of the key's first column.
+  // Returns whether the first elements of the graph's data equal those of the key's first column.
   Result<bool> starts_as_column(std::uint32_t place, std::uint32_t key) {
     const TensorView& view = checkpoint_.tensors()[key];
     const std::uint64_t unit = byte_size(view.dtype);

@@ -28,7 +28,7 @@ namespace {
 // Integers of fewer elements are axes, shapes and counters as often as weights.
 constexpr std::uint64_t kMinTellingIntegers = 8;
 
-// How many of the keys that may have gone into a value are named with it.
+// The maximum number of keys to name that may have been used to compute a value.
 constexpr std::size_t kMaxNamedAsLost = 64;
 
 // A key for a slot, and how it fits.
@@ -172,8 +172,8 @@ class Learner {
     return std::nullopt;
   }
 
-  // Whether equal bytes cannot be a coincidence: the data is not one repeated number, nor a few
-  // small integers.
+  // Returns whether equal bytes cannot be a coincidence, because the data is neither one repeated
+  // number nor a few small integers.
   [[nodiscard]] bool is_telling(std::uint32_t tensor, const Content& content) const {
     return !content.uniform && (onnx_is_floating(task_.graph_tensors[tensor].data_type()) ||
                                 task_.elements_of(tensor) >= kMinTellingIntegers);
@@ -373,7 +373,7 @@ class Learner {
     return judge_unknown(lost);
   }
 
-  // Whether a key with the same bytes, in both checkpoints, has a slot.
+  // Returns whether another key has a slot and has the same bytes as this key in both checkpoints.
   Result<bool> is_tied(std::uint32_t key) {
     if (content_of_key_.empty()) {
       for (const Content& content : contents_.all) {

@@ -23,9 +23,8 @@ struct LearnTask {
 
   std::vector<GraphTensor> graph_tensors;
   std::vector<std::optional<std::uint32_t>> tensor_of_slot;  // index into graph_tensors
-  std::vector<bool> has_slot;                                // for each of graph_tensors
-  std::vector<bool> wanted;                                  // for each of graph_tensors: whether
-                                                             // it takes part
+  std::vector<bool> has_slot;                                // whether each graph tensor has a slot
+  std::vector<bool> wanted;                                  // whether each graph tensor takes part
   std::vector<std::uint32_t> slots;                          // the slots that take part
   // For each slot, how many nodes use it, not counting Identity nodes whose outputs are slots
   // themselves.

@@ -8,7 +8,7 @@
 namespace onnx_external {
 namespace {
 
-// Whether `name` is `end`, or ends with it behind `separator`.
+// Returns whether `name` is `end`, or ends with `separator` and `end`.
 bool is_or_ends_with(std::string_view name, std::string_view end, char separator) {
   if (!name.ends_with(end) || end.empty()) {
     return false;

@@ -24,8 +24,8 @@ struct Difference {
   std::vector<InspectedTensor> only_b;
   std::vector<TensorPair> forms;       // pairs with different element types or shapes
   std::vector<TensorPair> bytes;       // pairs with the same type and shape, but different bytes
-  std::vector<TensorPair> unreadable;  // pairs that cannot be read: strings, and entries that break
-                                       // the rules
+  std::vector<TensorPair> unreadable;  // unreadable pairs: strings, and entries that break the
+                                       // rules
   std::size_t equal = 0;               // number of pairs without a difference
   std::uint64_t bytes_read = 0;
 

@@ -12,7 +12,7 @@ namespace {
 
 using Kind = KeyPrefix::Kind;
 
-// How many pairs of a bucket are looked at to find out whether any of them fits.
+// The maximum number of pairs in a bucket that are checked to find out whether any of them fits.
 constexpr std::size_t kMaxLookedAt = 8;
 
 }  // namespace

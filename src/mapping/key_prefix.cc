@@ -33,7 +33,7 @@ std::string spoken(const KeyPrefix& key_prefix) {
   return "";
 }
 
-// How to choose the prefix of a graph alone.
+// Returns the remedy that chooses a prefix if there is a single graph.
 Remedy choice_of(const KeyPrefix& key_prefix) {
   const std::string when = "to use " + spoken(key_prefix);
   switch (key_prefix.kind) {

@@ -224,7 +224,7 @@ class KeyJudge {
     return std::optional<std::uint32_t>();
   }
 
-  // Whether several nodes use a slot of the key.
+  // Returns whether several nodes use a slot that the key fills.
   [[nodiscard]] bool is_shared(std::uint32_t key) {
     if (shared_.empty()) {
       shared_.resize(task_.keys.keys.size());

@@ -162,8 +162,8 @@ class SlotJudge {
     return std::find(kOperators.begin(), kOperators.end(), slot.consumer_op) != kOperators.end();
   }
 
-  // Whether a value that the optimizer folded may have been computed from a weight. Names that keys
-  // have are weights; so may be others, because the checkpoint can lack a weight.
+  // Returns whether a value that the optimizer folded may have been computed from a weight. Names
+  // of keys are weights, and other names may be weights that the checkpoint lacks.
   [[nodiscard]] bool depends_on_weights(const Slot& slot) {
     return std::any_of(
         slot.folded_from.begin(), slot.folded_from.end(), [this](const std::string& name) {
@@ -171,7 +171,7 @@ class SlotJudge {
         });
   }
 
-  // Whether a value that had this name at export is a key.
+  // Returns whether a value that had this name at export is a key.
   [[nodiscard]] bool is_key(const std::string& name) {
     if (keys_.empty()) {
       for (const KeyName& key : task_.key_names) {
@@ -233,7 +233,7 @@ class SlotJudge {
     }
   }
 
-  // Whether the graph's data equals the key's, unchanged or transposed.
+  // Returns whether the graph's data equals the key's, unchanged or transposed.
   [[nodiscard]] Result<bool> holds_key(std::uint32_t i, std::uint32_t key) const {
     const MappingKey& wanted = task_.keys.keys[key];
     if (!evidence_.slot_holds || onnx_data_type(wanted.dtype) != task_.graph.slots[i].elem_type) {

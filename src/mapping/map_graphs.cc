@@ -55,7 +55,7 @@ bool is_for(const MapEntry& entry, std::string_view model) {
 
 // --- options -----------------------------------------------------------------------------------
 
-// Whether any graph has the name that an option gives.
+// Checks whether the names that options give exist in any of the graphs.
 class KnownTerms {
  public:
   explicit KnownTerms(std::span<const GraphToMap> graphs) {

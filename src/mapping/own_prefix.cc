@@ -18,7 +18,7 @@
 namespace onnx_external {
 namespace {
 
-// Which key fills which slot by its name.
+// The names of slots, each with the key that fills it by name.
 using Fills = std::set<std::pair<std::string_view, std::uint32_t>>;
 
 Fills fills_by_name(const MappingTask& task) {

@@ -12,8 +12,7 @@ namespace onnx_external {
 struct QuantizedKeys {
   std::string method;   // "GPTQ"
   std::string key;      // the first key that shows it
-  bool is_read = true;  // whether the library reads it, if its parts are complete and the settings
-                        // in the folder are known
+  bool is_read = true;  // whether the library reads it, given all parts and the folder's settings
 };
 
 // Returns nullopt if none of the names is known.

@@ -51,7 +51,8 @@ ErrorItem item_of(const MappingTask& task, std::uint32_t key, std::string note) 
 
 namespace {
 
-// How many consumers stay with each slot once the Identity nodes of filled slots are gone.
+// Returns the number of consumers that each slot has after the Identity nodes of filled slots are
+// removed.
 std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
   std::vector<std::uint64_t> consumers;
   for (const Slot& slot : task.graph.slots) {
@@ -104,7 +105,7 @@ std::vector<ErrorItem> merged_slots(const MappingTask& task, const Mapping& mapp
     }
     const MappingKey& used = task.keys.keys[task.fills[i]->key];
     const auto same = left.find(std::pair(used.dtype, used.shape));
-    // Of two weights of a BatchNorm, the checkpoint may have one only.
+    // The checkpoint may have only one of two weights of a BatchNorm.
     const bool lacks_other_weight = slot.scale_and_statistic && !have_ties[task.fills[i]->key];
     if (same != left.end() || lacks_other_weight) {
       ErrorItem item = item_of(slot, std::to_string(consumers[i]) + " nodes use it");
@@ -223,7 +224,8 @@ std::string computed_text(const Slot& slot) {
   return op.empty() ? "" : "perhaps computed from a weight, " + use_text(slot);
 }
 
-// Whether the exporter says that it computed one of the values from a key, which may differ now.
+// Returns whether the exporter recorded that it computed one of the values from a key, which may be
+// different now.
 bool folds_a_key(const MappingTask& task, const Mapping& mapping) {
   NameSet keys;
   for (const KeyName& key : task.key_names) {

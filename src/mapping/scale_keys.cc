@@ -18,7 +18,8 @@ bool is_float8(DType dtype) {
          dtype == DType::kFloat8E5M2 || dtype == DType::kFloat8E5M2FnUz;
 }
 
-// Whether `count` numbers scale `size` elements in blocks of one size; the last may be smaller.
+// Returns whether `count` numbers can scale `size` elements in blocks of equal size, of which the
+// last may be smaller.
 bool are_blocks(std::int64_t count, std::int64_t size) {
   if (count < 1 || count > size) {
     return false;

@@ -243,7 +243,7 @@ void share_types(MappingTask& task) {
   }
 }
 
-// Of several slots with the same name, the most restrictive role decides for all.
+// If several slots have the same name, the most restrictive role applies to all of them.
 void add_role(const SlotUse& use, SlotName& name) {
   if (use.role != SlotRole::kByName && name.role == SlotRole::kByName) {
     name.role = use.role;

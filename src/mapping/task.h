@@ -66,17 +66,13 @@ struct MappingTask {
   std::vector<SlotName> slot_names;
   std::vector<std::uint32_t> slots_of_names;  // SlotName::slots of all
   std::deque<SharedType> shared_types;        // SlotName::type of all
-  std::deque<std::string> changed_names;      // prepared names that are not views of the original
-                                              // names
-  NameIndexSet key_by_name;                   // indices into keys.keys, by the name in the
-                                              // checkpoint
-  NameIndexSet slot_by_name;  // indices into graph.slots, by the name in the graph; the first slot
-                              // of that name
+  std::deque<std::string> changed_names;      // prepared names that had to be changed
+  NameIndexSet key_by_name;                   // indices into keys.keys, by original name
+  NameIndexSet slot_by_name;  // indices into graph.slots, by original name; the first slot
   std::vector<std::uint32_t> name_of_slot;  // for each slot, an index into slot_names
   std::vector<FoldedCopy> folded_copies;    // by ascending weight
   std::string option_alignment;             // "-P" for --prefix P
-  std::string_view own_name;                // for one of several graphs: "encoder" for
-                                            // "encoder.onnx"
+  std::string_view own_name;                // with several graphs: "encoder" for "encoder.onnx"
 
   std::vector<std::optional<Fill>> fills;  // same index as graph.slots
   std::vector<bool> key_used;              // same index as keys.keys

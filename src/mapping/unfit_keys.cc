@@ -75,7 +75,7 @@ constexpr std::array kSigns = {
     SignRow{"momentum_buffer", kOptimizer},
 };
 
-// Whether a component of the name is `sign`, or `sign` and a number: "flat_param_0".
+// Returns whether a component of the name is `sign`, or `sign` and a number: "flat_param_0".
 bool has_sign(std::string_view name, std::string_view sign) {
   for (std::size_t at = name.find(sign); at != std::string_view::npos;
        at = name.find(sign, at + 1)) {

@@ -16,9 +16,10 @@ constexpr std::array<std::string_view, 2> kOldEnds = {"_g", "_v"};
 constexpr std::array<std::string_view, 2> kNewEnds = {".original0", ".original1"};
 constexpr std::string_view kParametrizations = "parametrizations";
 
-// What two spellings share: "conv.weight", and which of its two parts a name means.
+// The common part of both spellings, such as "conv.weight", and which of its two parts a name
+// means.
 struct WeightPart {
-  std::string weight;  // empty for a name that is not spelled so
+  std::string weight;  // empty for a name without such a spelling
   std::size_t part = 0;
 };
 
@@ -72,7 +73,7 @@ class SpelledSlots {
 
   [[nodiscard]] bool empty() const { return names_.size() == 0; }
 
-  // Whether a slot has the name, but for a prefix of one of the two.
+  // Returns whether a slot has this name, except that one of the two may have a prefix.
   [[nodiscard]] bool meet(std::string_view key) const {
     const std::vector<std::size_t> starts = boundaries(key);
     return names_.contains(key) || ends_.contains(key) ||

@@ -96,7 +96,7 @@ std::optional<DType> find_by(Member member, const Value& value) {
   return std::nullopt;
 }
 
-// Whether an element has less than a byte.
+// Returns whether an element has less than a byte.
 bool is_narrow(DType dtype) {
   return dtype >= DType::kInt4;  // the last ones
 }

@@ -131,7 +131,8 @@ class DataCheck {
     return place;
   }
 
-  // Whether the row before has zeros in the same places, as in a matrix with columns of zeros.
+  // Returns whether the previous row has zeros in the same columns, as in a matrix with columns of
+  // zeros.
   [[nodiscard]] Result<bool> is_like_row_before(const Place& place) const {
     if (place.at < place.row || place.row > kMostRead) {
       return false;

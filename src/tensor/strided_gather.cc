@@ -39,7 +39,8 @@ Box simplified(const Box& box) {
   return out;
 }
 
-// How a box is read: in windows of `window` bytes, one for each index of the `outer` dimensions.
+// The plan for reading a box: in windows of `window` bytes, one for each index of the `outer`
+// dimensions.
 struct ReadPlan {
   std::uint64_t window = 0;
   std::vector<Dim> outer;     // smallest source stride first
@@ -309,8 +310,9 @@ void permute_elements(const Box& box, std::uint32_t element_bytes, const std::by
   }
 }
 
-// Whether cutting the dimension is useless: its halves lie between two steps of another dimension
-// in gaps that are read over, so each half would be read together with the other.
+// Returns whether splitting the dimension would be useless, because its halves are in gaps between
+// two steps of another dimension. Such gaps are read over, so each half would be read together with
+// the other.
 bool is_read_over(const Box& box, const Dim& dim) {
   return std::any_of(box.begin(), box.end(), [&dim](const Dim& other) {
     return other.size > 1 && other.source > dim.source &&

@@ -41,8 +41,8 @@ std::int64_t block_of(const StoredCodes& stored) {
   return whole < kLeastWholeRowBlock ? kWholeRowBlock : whole;
 }
 
-// What is added to codes and zero points, so that the middle of the stored codes becomes that of
-// the node's.
+// Returns the number to add to codes and zero points, so that the middle of the stored codes
+// becomes the middle of the node's codes.
 int added_to_codes(const KeptForm& form) {
   return (1 << (form.scheme.bits - 1)) - (1 << (form.stored.bits - 1));
 }
@@ -159,7 +159,7 @@ class RowKeeper {
     return fits;
   }
 
-  // What is left of each weight: (middle - z) * s + m.
+  // Computes the terms, the remaining part of each weight: (middle - z) * s + m.
   bool terms(const double* scales, const double* zeros, const double* minima, std::byte* out) {
     const double middle = 1U << (form_.stored.bits - 1);
     for (std::size_t block = 0; block < blocks_; ++block) {

@@ -178,7 +178,7 @@ class BatchQuantizer {
     }
   }
 
-  // Of the run that the kernel has just refused.
+  // Returns the error for the first bad block in the run that the kernel has just rejected.
   [[nodiscard]] Error first_fault() {
     std::size_t bad = 0;
     std::uint32_t faults = 0;

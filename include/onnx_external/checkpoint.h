@@ -102,7 +102,7 @@ enum class StorageKind : std::uint8_t {
 // Storages that are in no file belong to a CheckpointFile with an empty path.
 struct Storage {
   std::uint32_t file = 0;          // index into Checkpoint::files()
-  std::uint64_t offset = 0;        // of its first (possibly compressed) byte in the file
+  std::uint64_t offset = 0;        // of the first (possibly compressed) byte in the file
   std::uint64_t stored_bytes = 0;  // size in the file; equals `bytes` unless compressed
   std::uint64_t bytes = 0;         // size of the storage itself
   Compression compression = Compression::kNone;
@@ -137,7 +137,7 @@ struct FileRange {
 // An object in a pickle that is neither a tensor nor a plain value. It is reported, never executed.
 struct OpaqueObject {
   std::string path;  // dotted path to it; "" = the root
-  std::string type;  // "module.name" as the pickle spells it
+  std::string type;  // "module.name" as it is in the pickle
 };
 
 // A tensor that a file declares but the library cannot read (sparse, nested, meta, of an unknown
@@ -151,7 +151,7 @@ struct RefusedTensor {
 // (OpenOptions::overlay).
 struct OverlaidTensor {
   std::string name;
-  std::uint32_t argument = 0;  // the path that holds it, counted from 0
+  std::uint32_t argument = 0;  // the path that contains it, counted from 0
   std::uint32_t by = 0;        // the path whose tensor is listed
 };
 
@@ -159,7 +159,7 @@ struct OverlaidTensor {
 // agree.
 struct FormatFacts {
   std::string version;                 // torch's record `version` or the GGUF version; can be empty
-  std::optional<int> pickle_protocol;  // of the pickle that names the tensors
+  std::optional<int> pickle_protocol;  // protocol of the pickle that names the tensors
 
   friend bool operator==(const FormatFacts&, const FormatFacts&) = default;
 };
@@ -241,8 +241,8 @@ class Checkpoint {
   [[nodiscard]] Status read_as(const TensorView& view, DType dtype, std::uint64_t first,
                                std::span<std::byte> out) const;
 
-  // Reads a whole storage and compares its CRC-32 with the recorded one; succeeds at once if none
-  // is recorded. The message of kCorrupt names the file and the record's offset.
+  // Reads a whole storage and compares its CRC-32 with the recorded CRC-32. If none is recorded,
+  // succeeds without reading. The message of kCorrupt names the file and the record's offset.
   [[nodiscard]] Status check_storage(std::uint32_t storage) const;
 
   // Fails with kCorrupt if the size or modification time of a file has changed since it was opened.
@@ -262,9 +262,9 @@ class Checkpoint {
 // the first existing file of model.safetensors, model.safetensors.index.json, pytorch_model.bin and
 // pytorch_model.bin.index.json. If none of these exists, the .metadata file of a distributed
 // checkpoint is opened, or else the folder's only checkpoint file (kAmbiguous, with a list, if
-// there are several). The format is recognized by content, never by suffix. The same tensor name in
-// two arguments is kAmbiguous, unless OpenOptions::overlay is set. Other errors: kNotFound, kIo,
-// kCorrupt, kUnsupported (the message names the format, e.g. HDF5).
+// there are several). The format is recognized by content, never by suffix. If two paths contain
+// the same tensor name, the call fails with kAmbiguous, unless OpenOptions::overlay is set. Other
+// errors: kNotFound, kIo, kCorrupt, kUnsupported (the message names the format, e.g. HDF5).
 [[nodiscard]] Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
                                                  const OpenOptions& options = {});
 

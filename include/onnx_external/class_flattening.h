@@ -43,7 +43,7 @@ class PickledValue {
  public:
   [[nodiscard]] PickledKind kind() const;
 
-  // "module.name" of an object's class as the pickle spells it; empty for values without a class.
+  // "module.name" of an object's class as it is in the pickle; empty for values without a class.
   [[nodiscard]] std::string type() const;
 
   // The elements of a list, tuple or set, in order; for an object, the elements that were appended

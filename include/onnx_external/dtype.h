@@ -13,7 +13,7 @@
 
 namespace onnx_external {
 
-// The element types that torch and safetensors checkpoints hold.
+// The element types of tensors in torch and safetensors checkpoints.
 enum class DType : std::uint8_t {
   kFloat64,
   kFloat32,

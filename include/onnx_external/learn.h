@@ -23,7 +23,7 @@ struct LearnedMap {
   // the graph and keep their data.
   std::vector<std::string> constants;
   // Tensors that are equal in both checkpoints and have no slot of their own. Values in the graph
-  // that were computed from them stay valid. In the order of the old checkpoint.
+  // that were computed from them stay valid. The names are in the order of the old checkpoint.
   std::vector<std::string> settled;
 };
 

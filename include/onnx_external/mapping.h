@@ -70,7 +70,7 @@ struct Rename {
   friend bool operator==(const Rename&, const Rename&) = default;
 };
 
-// A slot and the key that fills it, as the files spell them.
+// A slot and the key that fills it, with their names in the files.
 struct MapEntry {
   std::string slot;
   std::string key;
@@ -83,7 +83,7 @@ struct MapEntry {
 
 struct MappingOptions {
   Unmatched unmatched = Unmatched::kStrict;
-  Partial partial = Partial::kRefuse;  // allow missing and mixed weights
+  Partial partial = Partial::kRefuse;  // kAllow: weights may be missing or keep old data
   Casts casts = Casts::kRefuse;
   // Only keys under this prefix are used, and it is removed from their names; a final dot is
   // optional. "" means that keys are used under their full names, and that no prefix or suffix is
@@ -135,13 +135,13 @@ struct MappedPair {
 enum class KeyVerdict : std::uint8_t {
   kUsed,           // it is in Mapping::pairs, or part of a derived key that is there
   kTied,           // it has the same bytes as a used key
-  kBaked,          // a buffer that exporters bake in (position ids, masks), or values that the
-                   // graph's data has: it needs no slot
+  kBaked,          // a buffer that exporters bake into graphs (position ids, masks), or a key whose
+                   // values are already in the graph: it needs no slot
   kAdapter,        // a weight of an adapter, such as LoRA
   kUnused,         // a weight that should have a slot
   kUnusedModule,   // a weight of a module that the graph does not use
-  kNonWeight,      // a counter, an empty tensor, a parameter of training, or a key outside the
-                   // prefix that the mapping found
+  kNonWeight,      // a counter, an empty tensor, a parameter that only training uses, or a key
+                   // outside the prefix that the mapping found
   kIgnored,        // MappingOptions::ignore excludes it
   kOutsidePrefix,  // it is not under MappingOptions::prefix
 };
@@ -163,14 +163,14 @@ enum class SlotVerdict : std::uint8_t {
   kStale,          // it keeps data that was computed from weights at export, or may have been
   kMissing,        // it has neither a key nor data
   kUserInput,      // an input of the caller
-  kUnconfirmed,    // an input of the caller or a weight: the graph does not say which
+  kUnconfirmed,    // an input of the caller or a weight: the graph does not show which
   kNotNeeded,      // it needs no key: the output of an Identity
   kStaleConstant,  // only in LeftName, for Mapping::stale_constants, which are not slots
 };
 
 // A module of the checkpoint that the graph does not use at all.
 struct UnusedModule {
-  std::string name;        // as the checkpoint spells it, without the last dot
+  std::string name;        // as it is in the checkpoint, without the last dot
   std::uint32_t keys = 0;  // how many keys it has
 
   friend bool operator==(const UnusedModule&, const UnusedModule&) = default;
@@ -179,7 +179,7 @@ struct UnusedModule {
 struct Mapping {
   std::vector<MappedPair> pairs;             // ordered by slot index; pairs without a slot are last
   std::vector<MappedKey> keys;               // same index as MappingKeys::keys
-  std::vector<UnusedModule> unused_modules;  // except those whose keys are kept (Unmatched::kKeep)
+  std::vector<UnusedModule> unused_modules;  // without modules whose keys are kept (kKeep)
   std::vector<SlotVerdict> slots;            // same index as GraphFacts::slots
   // Inputs of the caller that are not slots, because they are not tensors: indices into
   // GraphFacts::graph_inputs.

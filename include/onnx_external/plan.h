@@ -31,7 +31,7 @@ inline constexpr std::uint64_t kMinMovedBytes = 1024;
 // Decides how tensors are distributed over files.
 enum class Layout : std::uint8_t {
   kPerTensor,  // one file per tensor, in a data folder
-  kSingle,     // "model.data" (PlanOptions::data_name), beside the model
+  kSingle,     // "model.data" (PlanOptions::data_name), next to the model
   kShards,     // "model-00001-of-00003.data", ...; no tensor is split
   kInline,     // inside the model file, of at most 2^31-1 bytes; tensors cannot share bytes there
   // Nothing is copied: the model refers to the checkpoint's own bytes. If PlanOptions::quantize
@@ -43,7 +43,7 @@ enum class Layout : std::uint8_t {
 // stays inline (kMaxInlineIntegerBytes, strings, scales of Resize) also apply to them.
 enum class ExistingData : std::uint8_t {
   kStay,
-  kMove,  // initializers, including sparse ones, go where the layout says (with kLink they stay)
+  kMove,  // initializers, including sparse ones, are moved to data files (with kLink they stay)
   kMoveAndAttributes,  // attributes of nodes also move
 };
 
@@ -177,8 +177,8 @@ struct SavePlan {
   // Returns the number of ranges that are written, which are the first ones in `ranges`.
   [[nodiscard]] std::size_t written_ranges() const;
 
-  // The location of a data file as the model spells it, relative to the model's folder. Not for
-  // kInline.
+  // Returns the location of a data file as it is written in the model, relative to the model's
+  // folder. Not for kInline.
   [[nodiscard]] std::string location(std::uint32_t file) const {
     return layout == Layout::kPerTensor ? data_dir + "/" + files[file].name : files[file].name;
   }

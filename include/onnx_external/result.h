@@ -30,7 +30,7 @@ enum class ErrorCode {
   kUnsupported,      // legal input that this library does not handle
   kMismatch,         // two inputs contradict each other: shapes, element types, bytes
   kAmbiguous,        // two or more answers fit; the message lists them
-  kIo,               // the operating system refused: disk full, permission, read error
+  kIo,               // the operating system reported an error: disk full, permission, read error
   kBusy,             // another save is writing into the folder; the call does not wait for it
   kCancelled,        // the progress callback asked to stop
 };

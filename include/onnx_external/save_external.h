@@ -21,10 +21,10 @@
 //
 // (A real program checks each Result before it uses the value.)
 //
-// The functions keep no state, and any number of them may run at once, also with the same model and
-// checkpoint. They return when all threads that they started have ended. A save locks its output
-// folder: if another save into this folder begins, in this process or another, it fails at once
-// with kBusy.
+// The functions keep no state, and any number of them may run at the same time, even with the same
+// model and checkpoint. They return when all threads that they started have ended. A save locks its
+// output folder: if another save into this folder begins, in this process or another, it fails at
+// once with kBusy.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -71,8 +71,8 @@ struct SaveOptions {
   // `learn_from`.
   const Checkpoint* learn_from_open = nullptr;
 
-  // Files of recorded inputs. Each set in them becomes a test_data_set_N folder beside the model
-  // (test_data.h). They are read with the options in `open`, except for its key.
+  // Files of recorded inputs. Each input set in them becomes a test_data_set_N folder next to the
+  // model (test_data.h). They are read with the options in `open`, except for its key.
   std::vector<std::filesystem::path> test_data;
 
   // The folder that locations of the graph's existing external data are relative to. If empty, it
@@ -263,8 +263,8 @@ struct SaveRequest {
                                                                 std::span<const GraphToSave> graphs,
                                                                 const SaveOptions& options = {});
 
-// Writes the weights that models already have in another layout; several models get common data
-// files. No slot is filled, so `open` applies only to test data, and it is an error
+// Rewrites the existing weights of one or more models in another layout; several models get common
+// data files. No slot is filled, so `open` applies only to test data, and it is an error
 // (kInvalidArgument) to set `learn_from`, plan.dtype or any member of `mapping` except partial and
 // inputs. ExistingData::kStay means kMove here. Equal weights of different models can only be
 // recognized by their bytes, so with several models Dedup::kStorage means Dedup::kContent. There

@@ -45,7 +45,7 @@ enum class FindingCode : std::uint8_t {
   kNotInCheckpoint,    // "not-in-checkpoint": an initializer that no key fills (--against)
   kMissingTensor,      // "missing-tensor": the model lacks an initializer that it must have
   kModelChanged,       // "model-changed": the model file's CRC is not the manifest's
-  kOpenSlot,           // "open-slot": a used name has no definition, or an initializer no data
+  kOpenSlot,           // "open-slot": a used name has no definition, or an initializer has no data
   kMixedSet,           // "mixed-set": models that belong together are from different saves
   kParentReplaced,     // "parent-replaced": the model that a piece was cut from was replaced
 };
@@ -54,7 +54,7 @@ enum class FindingCode : std::uint8_t {
 struct Finding {
   FindingCode code = FindingCode::kBadEntry;
   std::string tensor;  // initializer name; empty = the model or the manifest as a whole
-  std::string file;    // relative to the model's folder, as the model spells it
+  std::string file;    // relative to the model's folder, as it is in the model
   std::string message;
 };
 
@@ -130,7 +130,7 @@ struct VerifyOptions {
 };
 
 // Checks structure (entries, paths, kinds of files, lengths, dims, open names) and, if there is a
-// manifest with the data or beside the model, the CRC-32 of every tensor and of the model. Without
+// manifest with the data or next to the model, the CRC-32 of every tensor and of the model. Without
 // a manifest only structure is checked; VerifyReport::used_manifest says which case it was. Fails
 // only if it cannot verify at all: there is no such file, it is not an ONNX model, or the caller
 // cancelled.

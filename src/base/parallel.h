@@ -112,8 +112,8 @@ template <typename Step>
 
 // Does the same on C++ threads. Use it for steps that are short, wait for a disk, or leave objects
 // behind, such as the files that they opened: an OpenMP region takes 0.4 ms to begin and to end.
-// None of its steps runs on the calling thread, and allocators reuse the memory of ended threads
-// only after some delay, which made a linked save of 20,000 tensors take 7 % longer.
+// Also, no step of such a region runs on the calling thread, and allocators reuse the memory of
+// ended threads only after some delay, which made a linked save of 20,000 tensors take 7 % longer.
 template <typename Step>
 [[nodiscard]] Status parallel_tasks(std::size_t count, int threads, const Step& step) {
   return run_steps(run_plain_team, count, threads, step);

@@ -48,7 +48,7 @@ struct InspectedTensor {
   // relative to the argument if the argument is a folder, otherwise to the argument's folder.
   std::optional<std::string> file;
   std::uint64_t offset = 0;
-  std::optional<InspectedView> view;  // for a checkpoint's tensor without `file`
+  std::optional<InspectedView> view;  // set for a tensor of a checkpoint that has no `file`
   std::string
       sha256;  // lower-case hex, of the contiguous little-endian bytes; empty = not requested
   std::string problem;  // the rule that a model's entry breaks; empty = none

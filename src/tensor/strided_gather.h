@@ -57,8 +57,8 @@ using ReadSource = std::function<Status(std::uint64_t offset, std::span<std::byt
 // is an odd number of lines.
 [[nodiscard]] std::uint64_t spread_rows(std::uint64_t row_bytes);
 
-// Gathers a whole matrix; its rows are `pitch` bytes apart in the output.
-// Requires: two dimensions of at least one element each; a row fits into `pitch`.
+// Gathers a whole matrix; its rows are `pitch` bytes apart in the output. Requires: the view has
+// two dimensions, neither of which is 0; a row fits into `pitch`.
 [[nodiscard]] Status gather_matrix(const StridedView& view, std::uint64_t pitch, std::byte* out,
                                    const ReadSource& read);
 

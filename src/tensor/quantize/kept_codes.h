@@ -68,7 +68,7 @@ struct StoredRows {
                                         // (keeps_bytes())
   std::span<const double> scales;
   std::span<const double> zeros = {};   // empty: StoredCodes::zero
-  std::span<const double> minima = {};  // m of kAny; empty: 0
+  std::span<const double> minima = {};  // m in kAny; if empty, 0
 };
 
 // Writes codes, scales and zero points or terms of the rows (packed_layout.h). `order`: the result

@@ -167,7 +167,7 @@ void load_blocks(const std::byte* const* values, std::size_t blocks, std::uint32
   Floats tile[kLanes];
   std::uint32_t k = 0;
   if constexpr (kType != DType::kFloat32) {
-    for (; k + 2 * kLanes <= columns; k += 2 * kLanes) {  // pairs of columns as words
+    for (; k + 2 * kLanes <= columns; k += 2 * kLanes) {  // pairs of columns as 32-bit words
       for (int i = 0; i < kLanes; ++i) {
         std::memcpy(&tile[i], lane[i] + std::size_t{2} * k, sizeof(Floats));
       }

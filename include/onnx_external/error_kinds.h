@@ -28,7 +28,7 @@ enum class ErrorKind : std::uint8_t {
   kOtherSize,       // tensors whose sizes differ from those that a config states
   kSlots,           // all slots of a graph, if no key fits any of them
   kKeys,            // all keys of a checkpoint, if none of them fits a slot
-  kContradiction,   // nodes whose inputs cannot have these shapes and types
+  kContradiction,   // inputs of a node that cannot have the shapes and types stated for them
   kNotLinked,       // data that a model cannot refer to in place: use a layout that copies it
   // Faults of a model by itself.
   kWithoutData,        // weights that would have no data

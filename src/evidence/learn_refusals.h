@@ -1,5 +1,5 @@
-// Collects the tensors for which learn_map() could not determine a key with certainty, and makes
-// one error that lists them all.
+// Collects the tensors of a graph for which learn_map() could not determine a key (a tensor of the
+// old checkpoint) with certainty, and makes one error that lists them all.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Prepares the input of learn_map(): which data, slots and keys take part, and which nodes use
-// them.
+// Prepares the input of learn_map(): which data and slots of the graph and which keys (tensors of
+// the old checkpoint) take part, and which nodes use them.
 #pragma once
 
 #include <cstdint>

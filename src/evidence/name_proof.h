@@ -1,4 +1,5 @@
-// Chooses, by their names, between several keys whose bytes all equal the data of the same slot.
+// Chooses, by their names, between several keys (tensors of a checkpoint) whose bytes all equal the
+// data of the same slot (a value of a graph).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Lists each quantized matrix as a single tensor instead of its parts (codes, scales, zero points).
+// Makes inspect-external list each quantized matrix of a model as a single tensor, instead of its
+// parts (codes, scales, zero points).
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Tries prefixes that could be added to the names of all keys or removed from them, and finds out
-// which keys would then fill which slots.
+// Tries prefixes that could be added to the names of all keys (tensors of a checkpoint) or removed
+// from them, and finds out which slots (values of a graph) the keys would then fill.
 #pragma once
 
 #include <cstdint>

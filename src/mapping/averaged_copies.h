@@ -1,5 +1,5 @@
-// Recognizes keys that are averaged copies (EMA) of weights by their names, which are made from the
-// names of the weights.
+// Recognizes keys (tensors of a checkpoint) that are averaged copies (EMA) of weights. They are
+// recognized by their names, which are made from the names of the weights.
 #pragma once
 
 #include <cstdint>

@@ -10,8 +10,8 @@
 
 namespace onnx_external {
 
-// If there is such a cause, adds it to the refusal and removes the refusal's remedies: with them a
-// save would succeed, but the model would keep its old weights.
+// If there is such a cause, adds it to the error and removes the error's remedies: with them a save
+// would succeed, but the model would keep its old weights.
 void add_cause(const MappingTask& task, Refusal& refusal);
 
 // Returns the cause as text, for a graph without slots to fill; empty if there is none.

@@ -1,5 +1,5 @@
-// Lists the stored parts (codes, scales, ...) of quantized weights as keys if the graph reads these
-// parts instead of float weights.
+// If a graph reads the stored parts of quantized weights (codes, scales, ...) instead of float
+// weights, lists these parts as the tensors of the checkpoint.
 #pragma once
 
 #include "onnx/graph_facts.h"

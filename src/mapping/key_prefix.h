@@ -1,5 +1,6 @@
-// Finds the prefix by which the keys of a checkpoint differ from the names in a graph. It must be
-// added to all keys or removed from all keys, or there is none.
+// Finds the prefix by which the names of keys (tensors of a checkpoint) differ from the names of
+// slots (values of a graph). It must be added to all keys or removed from all keys, or there is
+// none.
 #pragma once
 
 #include <cstdint>

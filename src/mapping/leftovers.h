@@ -1,5 +1,5 @@
-// Decides the verdicts on everything that the mapping rules did not pair: keys without a slot,
-// slots without a key, and graph inputs.
+// Decides the verdicts on everything that the mapping rules did not pair: keys (tensors of a
+// checkpoint) without a slot, slots (values of a graph) without a key, and graph inputs.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Finds names of keys and slots by their refined form (with dots replaced by underscores, see
-// docs/mapping.md), by the whole name, and by a prefix of the name.
+// Finds the names of keys (tensors of a checkpoint) and slots (values of a graph) by their refined
+// form (with dots replaced by underscores, see docs/mapping.md), by the whole name, and by a prefix
+// of the name.
 #pragma once
 
 #include <algorithm>

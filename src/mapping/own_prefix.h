@@ -1,5 +1,5 @@
-// Finds key prefixes that are the names of graphs, if several graphs share a checkpoint: "encoder."
-// for encoder.onnx.
+// If several graphs share a checkpoint, finds the prefixes of tensor names that are names of
+// graphs: "encoder." for encoder.onnx.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// Collects the prefixes that make names of keys and slots match when they are added or removed, and
-// keeps the best.
+// Collects the prefixes that, when they are added or removed, make names in a checkpoint match
+// names in a graph, and keeps the best of them.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// Builds the lists in the error of a failed mapping. Each list names the slots or keys with one
-// kind of fault; the remedies for that fault are added with it.
+// Builds the lists in the error of a failed mapping. Each list names the slots (values of a graph)
+// or keys (tensors of a checkpoint) with one kind of fault; the remedies for that fault are added
+// with it.
 #pragma once
 
 #include <cstdint>

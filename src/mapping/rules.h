@@ -1,5 +1,5 @@
 // Applies the mapping rules (docs/mapping.md), except for the choice of the key prefix. Each rule
-// fills slots that are still open.
+// fills slots (values of a graph) that are still open with keys (tensors of a checkpoint).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Finds the keys that are scales of float8 weights in the checkpoint. Without its scale, such a
-// weight is wrong by a factor of hundreds.
+// Finds the keys (tensors of a checkpoint) that are scales of float8 weights. Without its scale,
+// such a weight is wrong by a factor of hundreds.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Decides from the exporter's metadata which slots may be filled by a key of the same name, and
-// what that name is.
+// Decides from the exporter's metadata which slots (values of a graph) may be filled by a key (a
+// tensor of a checkpoint) of the same name, and what that name is.
 #pragma once
 
 #include <onnx/onnx_pb.h>

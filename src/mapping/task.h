@@ -1,6 +1,6 @@
-// Defines the state on which the mapping rules work: the prepared names of keys and slots, and
-// which key fills which slot so far. A task has as many names as the model has weights, so it
-// copies only names that preparation changes.
+// Defines the state on which the mapping rules work: the prepared names of keys (tensors of a
+// checkpoint) and slots (values of a graph), and which key fills which slot so far. A task has as
+// many names as the model has weights, so it copies only names that preparation changes.
 #pragma once
 
 #include <cstdint>

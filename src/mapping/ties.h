@@ -1,5 +1,6 @@
-// Applies the mapping rules for slots that have no key of their own name: weights that are tied to
-// other weights, and names that torch changed to make them unique.
+// Applies the mapping rules for slots (values of a graph) without a key (a tensor of a checkpoint)
+// of the same name: weights that are tied to other weights, and names that torch changed to make
+// them unique.
 #pragma once
 
 #include "mapping/key_prefix.h"

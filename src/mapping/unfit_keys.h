@@ -1,5 +1,5 @@
-// Recognizes keys that cannot fill the slots of any graph, because a training run stored something
-// other than whole weights.
+// Recognizes keys (tensors of a checkpoint) that do not fit any graph, because a training run
+// stored something other than whole weights.
 #pragma once
 
 #include <span>

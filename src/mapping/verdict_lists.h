@@ -1,5 +1,5 @@
-// Selects the slots or keys on which the mapping has certain verdicts (filled, missing, unused,
-// ...).
+// Selects slots (values of a graph) or keys (tensors of a checkpoint) by the mapping's verdicts on
+// them (filled, missing, unused, ...).
 #pragma once
 
 #include <cstdint>

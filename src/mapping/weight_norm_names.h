@@ -1,5 +1,5 @@
-// Renames the parameters of torch's weight normalization, which have two sets of names, so that
-// keys match the slots of the graph.
+// Renames parameters of torch's weight normalization, for which torch has two sets of names, so
+// that the names in the checkpoint match the names in the graph.
 #pragma once
 
 #include "mapping/task.h"

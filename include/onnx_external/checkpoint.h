@@ -27,9 +27,9 @@ class ClassFlattening;  // class_flattening.h
 enum class Selection {
   kStateDict,   // the tensors of one dict, whose keys are the tensor names
   kEverything,  // every tensor that can be reached, under its full dotted path (for inspection)
-  // Inputs of a model, recorded with torch.save as (args, kwargs), a dict, or a list of such sets.
-  // They are named "S.name" and "S.[i]" (test_data.h). As with kStateDict, opening fails if an
-  // input cannot be read.
+  // Inputs of a model, recorded with torch.save as (args, kwargs), as a dict, or as a list of
+  // these. They are named "S.name" and "S.[i]" (test_data.h). As with kStateDict, opening fails if
+  // an input cannot be read.
   kRecordedInputs,
 };
 
@@ -41,10 +41,11 @@ struct OpenOptions {
   Selection selection = Selection::kStateDict;
 
   // Dotted path of the dict to use ("state_dict", "optimizer.state.0", "." for the root). Dicts,
-  // lists and tuples inside it add their keys and indexes, separated by dots. If empty, the only
-  // dict that maps names to tensors is used, whether it is the root or nested under string keys.
-  // Only the tensors directly in this dict and in its lists and tuples are listed. If there are
-  // several such dicts, opening fails with kAmbiguous and the message lists them.
+  // lists and tuples inside it add their keys and indices to the tensor names, separated by dots.
+  // If empty, the only dict that maps names to tensors is used, whether it is the root or nested
+  // under string keys. Only the tensors directly in this dict and in its lists and tuples are
+  // listed. If there are several such dicts, opening fails with kAmbiguous and the message lists
+  // them.
   std::string key = {};
 
   // Selects the files of a folder by their variant: "fp16" opens model.fp16.safetensors. If no path
@@ -107,7 +108,7 @@ struct Storage {
   std::uint64_t bytes = 0;         // size of the storage itself
   Compression compression = Compression::kNone;
   ByteOrder byte_order = ByteOrder::kLittle;
-  std::optional<std::uint32_t> crc32;  // of the uncompressed bytes, where the file records one
+  std::optional<std::uint32_t> crc32;  // of the uncompressed bytes, if the file records one
 
   // True if the bytes are assembled from several ranges, converted, or part of the pickle itself.
   // In this case `offset` and `stored_bytes` have no meaning, and only Checkpoint::read() returns

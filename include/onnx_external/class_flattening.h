@@ -56,7 +56,7 @@ class PickledValue {
   // The arguments that an object's class was called with.
   [[nodiscard]] std::vector<PickledValue> arguments() const;
 
-  // An attribute of an object (from its __dict__ or slots); the later one if it is set twice.
+  // An attribute of an object (from its __dict__ or slots); the later value if it is set twice.
   [[nodiscard]] std::optional<PickledValue> attribute(std::string_view name) const;
 
  private:

@@ -20,11 +20,11 @@ namespace onnx_external {
 
 enum class DerivationKind : std::uint8_t {
   kKey,     // a key of the checkpoint, or another derived tensor
-  kConcat,  // as torch.cat(parts, dim): equal shapes apart from that dimension
-  kStack,   // as torch.stack(parts, dim): equal shapes; `dim` is a new dimension
+  kConcat,  // like torch.cat(parts, dim): shapes are equal except in that dimension
+  kStack,   // like torch.stack(parts, dim): shapes are equal; `dim` is a new dimension
 };
 
-// The formula of a tensor. All parts have the same element type.
+// The formula of a derived tensor. All parts have the same element type.
 struct Derivation {
   DerivationKind kind = DerivationKind::kKey;
   std::string key = {};                // kKey only

@@ -16,7 +16,7 @@ namespace onnx_external {
 // compare a transposed tensor, each side is read in full once, however often it is compared.
 // Answers are cached. Types must be equal and bits are compared: 0.0 differs from -0.0, and a NaN
 // equals itself. A slot equals no key if it has no data, or if several graphs define its name.
-// Errors: kIo; kCorrupt and kNotFound if the graph's external data is damaged or missing. One
+// Errors: kIo; kCorrupt and kNotFound if the graph's external data is damaged or missing. For one
 // thread at a time.
 [[nodiscard]] MappingEvidence mapping_evidence(const Model& model, const Checkpoint& checkpoint);
 

@@ -89,7 +89,7 @@ struct MappingOptions {
   // optional. "" means that keys are used under their full names, and that no prefix or suffix is
   // tried.
   std::optional<std::string> prefix;
-  std::vector<Rename> renames;  // applied to keys, in order
+  std::vector<Rename> renames;  // applied to the names of keys, in order
   // The tensors that were added to the checkpoint (add_derived_tensors()). The mapping treats them
   // as keys; they are listed here so that the manifest can record them.
   std::vector<DerivedTensor> derived;
@@ -113,11 +113,11 @@ enum class Rule : std::uint8_t {
   kGraphTie,       // "graph-tie": the graph ties the slot to another slot, which has the key's name
   kRenamed,        // "renamed": torch appended ".1" to the name, because it was taken
   kExact,          // "exact": equal names
-  kRefined,        // "refined": equal once dots are underscores
-  kPrefixAdded,    // "prefix-added": the slot's name is a prefix plus the key
-  kPrefixRemoved,  // "prefix-removed": the key's name is a prefix plus the slot
+  kRefined,        // "refined": equal if dots count as underscores
+  kPrefixAdded,    // "prefix-added": the slot's name is a prefix plus the key's
+  kPrefixRemoved,  // "prefix-removed": the key's name is a prefix plus the slot's
   kSuffix,         // "suffix": one name uniquely ends with the other, at a component
-  kKept,           // "kept": it fills no slot and is a new initializer (Unmatched::kKeep)
+  kKept,           // "kept": the key fills no slot and becomes a new initializer (kKeep)
 };
 [[nodiscard]] std::string_view rule_name(Rule rule);
 
@@ -206,7 +206,7 @@ struct LeftName {
   std::string name;
   SlotVerdict verdict = SlotVerdict::kMissing;
   bool by_option =
-      false;  // in a report, for a kept slot: MappingOptions::keep of the caller names it
+      false;  // for a kept slot in a report: the caller's MappingOptions::keep names it
 
   friend bool operator==(const LeftName&, const LeftName&) = default;
 };

@@ -126,7 +126,8 @@ class Model {
   // ...), has no graph, or has external_data entries that break the rules.
   [[nodiscard]] static Result<Model> load(const std::filesystem::path& path);
 
-  // Takes a model from memory. Locations of its external data are relative to `source_dir`.
+  // Makes a Model of a message in memory. Locations of its external data are relative to
+  // `source_dir`.
   [[nodiscard]] static Result<Model> from_proto(onnx::ModelProto proto,
                                                 std::filesystem::path source_dir);
 
@@ -137,7 +138,7 @@ class Model {
   [[nodiscard]] const std::filesystem::path& source_dir() const { return source_dir_; }
   void set_source_dir(std::filesystem::path folder) { source_dir_ = std::move(folder); }
   [[nodiscard]] const GraphFacts& facts() const;
-  // The name of a slot (MappedPair::slot). Requires: an index of this model's mapping.
+  // The name of a slot (MappedPair::slot). Requires: `slot` is from a mapping of this model.
   [[nodiscard]] const std::string& slot_name(std::uint32_t slot) const;
 
   // The external tensors of all graphs, in graph order. Loading checks the syntax of their entries

@@ -54,8 +54,8 @@ inline constexpr std::uint64_t kMaxInlineBelow = std::uint64_t{1} << 20;
 // Decides which tensors share bytes, which are then stored once.
 enum class Dedup : std::uint8_t {
   kOff,      // none
-  kStorage,  // views of the same bytes of one file (tied weights)
-  kContent,  // also tensors whose bytes are equal; planning reads those of equal size
+  kStorage,  // views of the same bytes in one file (tied weights)
+  kContent,  // also tensors whose bytes are equal; planning reads tensors of equal size
 };
 
 // The alignment of tensors in a file that holds several, unless PlanOptions::alignment is set:
@@ -84,7 +84,7 @@ enum class MatrixPart : std::uint8_t { kCodes, kScales, kZeroPoints };
 inline constexpr std::size_t kMatrixParts = 3;
 
 // Describes how the bytes of one part are computed from a matrix of rows x columns. The rows are
-// the result of the tensor's recipe; a recipe that converts them converts them to float32.
+// the result of the tensor's recipe; if the recipe has a cast, the result is float32.
 struct PackedTensor {
   Scheme scheme = {};
   MatrixPart part = MatrixPart::kCodes;

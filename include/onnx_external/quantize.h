@@ -23,8 +23,8 @@ struct Scheme {
   std::uint32_t block = 64;  // columns that share a scale: a power of two, 16 to 256
   // True if zero points are stored. Otherwise the scheme is symmetric: z = 2^(bits-1) everywhere.
   bool zero_points = true;
-  // The number of scales that are tried for each block; the one with the least square error is
-  // kept. With 0, each value is rounded to the nearest code, which gives the same bytes as ONNX
+  // The number of scales that are tried for each block; the scale with the smallest squared error
+  // is used. With 0, each value is rounded to the nearest code, which gives the same bytes as ONNX
   // Runtime's own quantizer. Other values must be odd.
   std::uint32_t steps = 5;
   DType scales = DType::kFloat32;  // kFloat32, kFloat16 or kBFloat16
@@ -81,20 +81,20 @@ enum class KeepCodes : std::uint8_t {
   kElseScheme,  // they keep their codes, or else are quantized by QuantizeOptions::scheme
 };
 
-// The options of quantization: what to quantize, and by which schemes.
+// The options of quantization: what to quantize, and with which schemes.
 struct QuantizeOptions {
   Scheme scheme;  // of layers; `scales` is set to the type of the graph's floats
   HeadWeights head = HeadWeights::kInt8;
   // The precision in which MatMulNBits computes. 0 computes in floats; 4 rounds activations to 8
   // bits, which is several times faster.
   std::uint32_t accuracy_level = 4;
-  // Patterns of weights that stay in float, with * and ? as in a shell.
+  // Patterns for the names of weights that stay in float, with * and ? as in a shell.
   std::vector<std::string> keep_float = {};
   // Matrices with fewer columns or rows stay in float.
   std::int64_t min_columns = 64;
   std::int64_t min_rows = 16;
   QuantizedForm form = QuantizedForm::kMatMulNBits;
-  // If not kNo, weights that the checkpoint holds as floats stay floats.
+  // If not kNo, weights that are floats in the checkpoint stay floats.
   KeepCodes keep = KeepCodes::kNo;
 
   friend bool operator==(const QuantizeOptions&, const QuantizeOptions&) = default;

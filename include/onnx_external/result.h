@@ -44,7 +44,7 @@ struct ErrorItem {
   std::string name;                     // of a slot or a key
   std::string form;                     // type and shape, "FLOAT [64, 3, 7, 7]"; empty = not known
   std::string note;                     // a note for the reader: "used by Conv '/conv1/Conv'"
-  std::vector<std::string> candidates;  // names on the other side, nearest first
+  std::vector<std::string> candidates;  // similar or fitting names on the other side, nearest first
 };
 
 struct ErrorList {
@@ -65,7 +65,7 @@ struct Remedy {
   friend bool operator==(const Remedy&, const Remedy&) = default;
 };
 
-// The full lists of an error. User interfaces print as much of them as they have room for.
+// The full lists of an error. User interfaces print as many of them as they have room for.
 struct ErrorDetails {
   ErrorKind kind = ErrorKind::kNone;  // kNone = the kind of the first list, if there is one
   std::vector<ErrorList> lists;
@@ -90,7 +90,7 @@ inline constexpr std::size_t kAllItems = static_cast<std::size_t>(-1);
 
 struct ErrorTextOptions {
   std::size_t max_items = kShownItems;   // of each list; kAllItems: all, with all candidates
-  std::string_view how_to_see_all = {};  // follows "... and 3 more": " (-v lists all)"
+  std::string_view how_to_see_all = {};  // text after "... and 3 more", such as " (-v lists all)"
 };
 
 // The error as text for a person, with a line feed at its end: the message, the lists below it, and

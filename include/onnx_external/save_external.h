@@ -56,7 +56,7 @@ enum class RunMode : std::uint8_t { kWrite, kDryRun };
 
 // The options of each step, and the options of the save as a whole.
 struct SaveOptions {
-  OpenOptions open;        // with the default scratch_dir, the output folder is used instead
+  OpenOptions open;        // if scratch_dir is the default, the output folder is used instead
   MappingOptions mapping;  // if plan.dtype is set, casts are allowed
   PlanOptions plan;
   WriteOptions write;
@@ -104,7 +104,7 @@ struct SavedTensor {
 // A matrix of a graph that a save quantizes (PlanOptions::quantize).
 struct SavedMatrix {
   std::string weight;        // the graph's name; several matrices may be parts of one weight
-  std::string key;           // empty: the graph holds the weight
+  std::string key;           // empty: the weight is in the graph
   std::string role;          // "linear", "head", "embedding"
   bool is_gathered = false;  // an embedding reads it, perhaps in addition to a head
   Scheme scheme;
@@ -147,13 +147,13 @@ struct SavedModel {
   std::vector<std::string> kept_by_option;
   bool complete = true;    // every weight has its value: slots_left() and left_old() are empty
   std::string key_prefix;  // Mapping::key_prefix
-  // The bytes of all ranges of data files that the model refers to, shared or not; with
-  // Layout::kInline, of the data in the model.
+  // The total size of the ranges of data files that the model refers to, whether shared or not;
+  // with Layout::kInline, the size of the data in the model.
   std::uint64_t bytes = 0;
   // Irregularities of the given model's external data. Prepacked weights of ONNX Runtime and
   // basepath are left out of the written model; the rest is written as usual.
   std::vector<CountedRemark> remarks;
-  // With PlanOptions::quantize, in the order of the graph.
+  // Set with PlanOptions::quantize, in the order of the graph.
   std::vector<SavedMatrix> quantized = {};
   std::vector<FloatWeight> floats = {};
 

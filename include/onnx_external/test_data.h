@@ -46,7 +46,7 @@ struct GraphInput {
 [[nodiscard]] Result<Checkpoint> open_recording(const std::filesystem::path& path,
                                                 const OpenOptions& options = {});
 
-// One tensor of a set.
+// One tensor of an input set.
 struct TestInput {
   std::string name;           // of the graph input
   std::string recorded;       // the tensor's name in the recording: "past.key_cache.0", "[1]"

@@ -35,9 +35,9 @@ enum class FindingCode : std::uint8_t {
   kUnreadable,         // "unreadable": the system cannot open or read the file
   kOutOfRange,         // "out-of-range": offset + length past the end of the file
   kWrongLength,        // "wrong-length": length is not dims x element size
-  kInlineAndExternal,  // "inline-and-external": raw or typed data left in an external tensor
+  kInlineAndExternal,  // "inline-and-external": an external tensor also has raw or typed data
   kDuplicateName,      // "duplicate-name": two initializers of one graph share a name
-  kBytesDiffer,        // "bytes-differ": not the checkpoint's bytes; names the first such byte
+  kBytesDiffer,        // "bytes-differ": not the checkpoint's bytes; names the first difference
   kCrcDiffers,         // "crc-differs": not the CRC-32 that the manifest recorded
   kChecksumDiffers,    // "checksum-differs": not the SHA-1 that the model states for the file
   kTypeDiffers,        // "type-differs": element type or dims are not the checkpoint's
@@ -96,7 +96,7 @@ struct VerifyReport {
   std::vector<std::string> notes;  // Checkpoint::notes()
   std::uint64_t open_slots = 0;    // findings with kOpenSlot; not counted with OpenSlots::kAllow
   [[nodiscard]] bool ok() const { return findings.empty(); }
-  [[nodiscard]] bool complete() const { return open_slots == 0; }  // nothing lacks its data
+  [[nodiscard]] bool complete() const { return open_slots == 0; }  // all weights have data
 };
 
 // kYes: cached pages are dropped before reading, so that the bytes come from the disk.
@@ -186,7 +186,7 @@ struct ExpectedTensor {
 struct ModelToVerify {
   std::filesystem::path path;
   std::span<const ExpectedTensor> expected = {};  // with a checkpoint; must outlive the call
-  std::string manifest = {};                      // as VerifyOptions::manifest, which is not used
+  std::string manifest = {};                      // like VerifyOptions::manifest, which is ignored
   // The folder that locations of linked files are relative to, if it is not the model's folder: a
   // staged model that links files is read before it is moved next to them. If set, linked ranges
   // are only compared by file and offset (Compare::kPlaces), whatever the options say about other

@@ -67,8 +67,8 @@ class StagedSave {
   StagedSave& operator=(StagedSave&&) noexcept;
   ~StagedSave();
 
-  // The staging folder. It holds the model file and its data under their final relative names, so a
-  // loader can open the model there, unless its data is linked.
+  // The staging folder. It contains the model file and its data under their final relative names,
+  // so a loader can open the model there, unless its data is linked.
   [[nodiscard]] const std::filesystem::path& directory() const;
   // `model_index`: the index of the model in SavePlan::models, if there are several.
   [[nodiscard]] std::filesystem::path model_path(std::size_t model_index = 0) const;
@@ -173,7 +173,7 @@ class ExternalDataWriter {
     std::string data_name = {};                         // this and the next two: see PlanOptions
     std::optional<std::uint64_t> max_shard_bytes = {};  // as in PlanOptions
     std::optional<std::uint64_t> alignment = {};
-    // kOn: finish() reads everything back and compares the CRC-32s that add() took.
+    // kOn: finish() reads everything back and compares the CRC-32s that add() computed.
     Verification verification = Verification::kOn;
     // kAllow: finish() accepts a model that lacks weights, although no runtime can open it.
     Partial partial = Partial::kRefuse;

@@ -21,7 +21,7 @@ class BufferPool {
   // Lends out at most `buffers` at once. Requires: buffers <= kMost.
   explicit BufferPool(int buffers) : free_(buffers) {}
 
-  // Holds one buffer during its lifetime. The constructor waits until one is free.
+  // Holds one buffer during its lifetime. The constructor waits until a buffer is free.
   class Lease {
    public:
     explicit Lease(BufferPool& pool) : pool_(pool), buffer_(pool.take()) {}

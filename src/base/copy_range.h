@@ -18,8 +18,8 @@ namespace onnx_external {
 // Returning false stops the copy with kCancelled.
 using StepFn = std::function<bool(std::uint64_t bytes)>;
 
-// The rest of one copy: `length` bytes of `source` from `source_offset` on go to `target_offset` of
-// `target`.
+// The rest of a copy: `length` bytes of `source`, from `source_offset` on, have to be written to
+// `target` at `target_offset`.
 struct CopyRange {
   const SourceFile& source;
   std::uint64_t source_offset;
@@ -40,7 +40,7 @@ inline constexpr std::size_t kCopyBufferBytes = std::size_t{256} << 10;
 enum class Mover : std::uint8_t {
   kByFileSystem,  // one of the other two, chosen for each range by the target's file system
   kSplice,        // the kernel, from page cache to page cache
-  kFileSystem,    // copy_file_range: shared blocks, or a server that copies without sending
+  kFileSystem,    // copy_file_range(), which shares blocks or lets a server copy
 };
 
 // Copies ranges. Each object has a pipe and a buffer, which are created on first use and reused, so

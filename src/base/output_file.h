@@ -21,7 +21,7 @@ inline constexpr std::uint64_t kMinPreallocatedBytes = std::uint64_t{256} << 10;
 // A file that is being written. Several threads may write different ranges at once; the other
 // members are for one thread at a time. The descriptor stays open until close(), because only the
 // descriptor that wrote the bytes is sure to report a write-back error. The destructor closes the
-// file and does not remove it; only a successful close() means that the file was written.
+// file and does not remove it; only after a successful close() is the file known to be written.
 class OutputFile {
  public:
   // Creates `name` in `folder` with mode 0666 & ~umask. Fails with kAlreadyExists if any entry has

@@ -63,8 +63,9 @@ template <typename Work>
 // resumed like any killed save.
 void run_team(int threads, const std::function<void(int)>& work);
 
-// Calls work() on a new thread and meanwhile() on this one, and returns true when both have ended.
-// Returns false without calling either if the system provides no thread. Neither may throw.
+// Calls work() on a new thread and meanwhile() on the calling thread, and returns true when both
+// have ended. If the system provides no thread, calls neither and returns false. Neither function
+// may throw.
 [[nodiscard]] bool run_beside(const std::function<void()>& work,
                               const std::function<void()>& meanwhile);
 

@@ -36,7 +36,7 @@ struct LearnTask {
   std::vector<bool> usable;                    // of the old keys
   std::vector<bool> given;                     // of the old keys: named in MappingOptions::map
   OwnedNameMap<std::uint32_t> key_of_refined;  // by canonical_name()
-  OwnedNameSet open_names;                     // of slots without data, canonical
+  OwnedNameSet open_names;                     // canonical names of slots without data
   OwnedNameSet open_endings;                   // suffixes of these names
 
   // Returns the name of the only node that uses the slot; "" if several nodes use it, or if the

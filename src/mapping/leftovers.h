@@ -15,9 +15,9 @@ namespace onnx_external {
 [[nodiscard]] Status judge_keys(const MappingTask& task, const KeyPrefix& key_prefix,
                                 const MappingEvidence& evidence, Mapping& mapping);
 
-// Sets the slots, other inputs and stale constants of the mapping, replacing earlier verdicts. A
-// key becomes kBaked if the graph's data turns out to have its values. Requires: judge_keys() was
-// called. Passes errors of `evidence` on.
+// Sets Mapping::slots, other_inputs and stale_constants, replacing earlier verdicts. A key becomes
+// kBaked if the graph's data turns out to have its values. Requires: judge_keys() was called.
+// Passes errors of `evidence` on.
 [[nodiscard]] Status judge_slots(const MappingTask& task, const KeyPrefix& key_prefix,
                                  const MappingEvidence& evidence, Mapping& mapping);
 

@@ -86,7 +86,7 @@ class NameIndex {
     if (sorted_) {
       return;
     }
-    build();  // before sorting, while the ids still ascend
+    build();  // before sorting, while the ids are in ascending order
     std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
       return std::pair(a.name, a.id) < std::pair(b.name, b.id);
     });

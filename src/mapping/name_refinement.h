@@ -37,7 +37,7 @@ inline constexpr std::size_t kMaxBoundaries = 64;
 // a name does not belong to a user input.
 [[nodiscard]] bool is_parameter_name(std::string_view name);
 
-// "mask" for "mask.1", which torch uses to make names unique; nullopt for other names.
+// Returns "mask" for "mask.1", a form with which torch makes names unique; nullopt for other names.
 [[nodiscard]] std::optional<std::string_view> name_before_number(std::string_view name);
 
 }  // namespace onnx_external

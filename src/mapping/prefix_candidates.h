@@ -13,7 +13,7 @@
 
 namespace onnx_external {
 
-// A prefix that makes names match, and how many.
+// A prefix that makes names match, and the numbers of matches.
 struct PrefixCandidate {
   std::string_view prefix;  // a view of a name in the task
   KeyPrefix::Kind kind = KeyPrefix::Kind::kNone;

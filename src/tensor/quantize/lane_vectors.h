@@ -1,6 +1,6 @@
 // Defines SIMD vectors of ONNX_EXTERNAL_LANES floats for quantizing one block in each lane, with
 // functions that load blocks and store codes, and with the operations that differ between
-// processors. lane_kernel.h uses them, and explains how they are compiled.
+// processors. lane_kernel.h uses this header, and explains how both are compiled.
 //
 // Everything is in an unnamed namespace, and nothing here calls a function template of the standard
 // library. Otherwise the linker would keep only one copy of such a function, perhaps the one that

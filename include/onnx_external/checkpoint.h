@@ -103,12 +103,12 @@ enum class StorageKind : std::uint8_t {
 // Storages that are in no file belong to a CheckpointFile with an empty path.
 struct Storage {
   std::uint32_t file = 0;          // index into Checkpoint::files()
-  std::uint64_t offset = 0;        // of the first (possibly compressed) byte in the file
+  std::uint64_t offset = 0;        // where the (possibly compressed) bytes start in the file
   std::uint64_t stored_bytes = 0;  // size in the file; equals `bytes` unless compressed
   std::uint64_t bytes = 0;         // size of the storage itself
   Compression compression = Compression::kNone;
   ByteOrder byte_order = ByteOrder::kLittle;
-  std::optional<std::uint32_t> crc32;  // of the uncompressed bytes, if the file records one
+  std::optional<std::uint32_t> crc32;  // CRC-32 of the uncompressed bytes, if recorded
 
   // True if the bytes are assembled from several ranges, converted, or part of the pickle itself.
   // In this case `offset` and `stored_bytes` have no meaning, and only Checkpoint::read() returns

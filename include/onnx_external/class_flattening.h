@@ -32,7 +32,7 @@ enum class PickledKind : std::uint8_t {
   kList,  // also sets
   kTuple,
   kDict,    // also any object that had items set on it
-  kObject,  // of any other class
+  kObject,  // an object of any other class
   kOther,   // numbers, text, symbols, ...
 };
 

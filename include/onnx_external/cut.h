@@ -62,11 +62,11 @@ struct CutReport {
   // module is called more than once, with other nodes in between.
   std::vector<std::string> fed_back;
   std::vector<std::string> untyped;  // outputs without a known element type
-  std::uint64_t nodes = 0;           // of the main graph
+  std::uint64_t nodes = 0;           // nodes in the main graph
   std::uint64_t initializers = 0;
   std::uint64_t functions = 0;
-  std::uint64_t weight_bytes = 0;       // of external and inline tensors
-  std::uint64_t model_bytes = 0;        // of the serialized model
+  std::uint64_t weight_bytes = 0;       // size of external and inline tensors
+  std::uint64_t model_bytes = 0;        // size of the serialized model
   std::vector<std::string> data_files;  // locations that the piece refers to, sorted
 };
 

@@ -171,7 +171,7 @@ enum class SlotVerdict : std::uint8_t {
 // A module of the checkpoint that the graph does not use at all.
 struct UnusedModule {
   std::string name;        // as it is in the checkpoint, without the last dot
-  std::uint32_t keys = 0;  // how many keys it has
+  std::uint32_t keys = 0;  // number of keys in it
 
   friend bool operator==(const UnusedModule&, const UnusedModule&) = default;
 };

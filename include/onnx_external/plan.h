@@ -161,7 +161,7 @@ struct SavePlan {
   // last, and may be in any order.
   std::vector<DataRange> ranges;
   std::vector<PlannedFile> files;
-  std::uint64_t bytes = 0;             // of all data files that are written
+  std::uint64_t bytes = 0;             // size of all data files that are written
   std::vector<std::size_t> oversized;  // tensors larger than a shard may be; each has its own shard
   // Identifies the bytes of all data files: a hash of the plan and of its sources. A killed save is
   // resumed only by a plan with the same `job`. If empty, it is never resumed.

@@ -11,7 +11,7 @@ enum class Phase { kCopy, kSync, kVerify, kCompare };
 
 struct Progress {
   Phase phase = Phase::kCopy;
-  std::uint64_t bytes_done = 0;   // of this phase; never decreases within a phase
+  std::uint64_t bytes_done = 0;   // bytes done in this phase; never decreases within a phase
   std::uint64_t bytes_total = 0;  // of this phase
 };
 

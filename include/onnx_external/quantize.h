@@ -19,7 +19,7 @@ namespace onnx_external {
 // represents w = (q - z) * scale. Each block of consecutive columns has its own scale and zero
 // point z.
 struct Scheme {
-  std::uint32_t bits = 4;    // of a code: 4 or 8; kept codes may also have 2
+  std::uint32_t bits = 4;    // bits of a code: 4 or 8; kept codes may also have 2
   std::uint32_t block = 64;  // columns that share a scale: a power of two, 16 to 256
   // True if zero points are stored. Otherwise the scheme is symmetric: z = 2^(bits-1) everywhere.
   bool zero_points = true;
@@ -83,7 +83,7 @@ enum class KeepCodes : std::uint8_t {
 
 // The options of quantization: what to quantize, and with which schemes.
 struct QuantizeOptions {
-  Scheme scheme;  // of layers; `scales` is set to the type of the graph's floats
+  Scheme scheme;  // scheme of the layers; `scales` is set to the type of the graph's floats
   HeadWeights head = HeadWeights::kInt8;
   // The precision in which MatMulNBits computes. 0 computes in floats; 4 rounds activations to 8
   // bits, which is several times faster.

@@ -41,7 +41,7 @@ enum class ErrorCode {
 
 // One line of an error's list. Texts are raw: names that come from files are not quoted.
 struct ErrorItem {
-  std::string name;                     // of a slot or a key
+  std::string name;                     // name of a slot or a key
   std::string form;                     // type and shape, "FLOAT [64, 3, 7, 7]"; empty = not known
   std::string note;                     // a note for the reader: "used by Conv '/conv1/Conv'"
   std::vector<std::string> candidates;  // similar or fitting names on the other side, nearest first
@@ -89,7 +89,7 @@ inline constexpr std::size_t kShownItems = 8;
 inline constexpr std::size_t kAllItems = static_cast<std::size_t>(-1);
 
 struct ErrorTextOptions {
-  std::size_t max_items = kShownItems;   // of each list; kAllItems: all, with all candidates
+  std::size_t max_items = kShownItems;   // limit for each list; kAllItems: all, with all candidates
   std::string_view how_to_see_all = {};  // text after "... and 3 more", such as " (-v lists all)"
 };
 

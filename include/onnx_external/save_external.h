@@ -111,7 +111,7 @@ struct SavedMatrix {
   std::uint64_t rows = 0;
   std::uint64_t columns = 0;
   std::uint64_t bytes_before = 0;  // in the graph's type
-  std::uint64_t bytes = 0;         // of codes, scales and zero points
+  std::uint64_t bytes = 0;         // size of codes, scales and zero points
   // The root mean square of the quantization error, divided by the root mean square of the values.
   // A dry run computes it from a few rows. Nullopt if it is not known, because another process or a
   // killed save made the codes, and for kept codes, which lose nothing.
@@ -163,7 +163,7 @@ struct SavedModel {
       std::initializer_list<SlotVerdict> verdicts) const;
   // The inputs of the caller; inputs that may be weights come last.
   [[nodiscard]] std::vector<std::string> inputs_left() const;
-  [[nodiscard]] std::vector<std::string> initializers_kept() const;  // that keep the graph's data
+  [[nodiscard]] std::vector<std::string> initializers_kept() const;  // keep the graph's data
   // Returns the names that have no data. If there are any, no runtime can open the model.
   [[nodiscard]] std::vector<std::string> slots_left() const;
   // Returns the names that keep old values, because the checkpoint lacks the weights.
@@ -191,7 +191,8 @@ struct SaveReport {
   bool complete = true;                      // all models are complete
   std::vector<DerivedTensor> derived;        // MappingOptions::derived
   std::vector<std::string> oversized;  // tensors larger than a shard may be; each has its own shard
-  std::uint64_t bytes = 0;             // of data files; with Layout::kInline, of data in the model
+  std::uint64_t bytes = 0;             // size of the data files; with Layout::kInline, of inline
+                                       // data
   std::uint64_t bytes_resumed = 0;     // of these, written by the killed save that was resumed
   std::uint64_t linked_bytes = 0;      // with Layout::kLink: of the ranges that the models refer to
   // Data files of replaced models that are not removed, because another model in the folder refers

@@ -48,7 +48,7 @@ struct GraphInput {
 
 // One tensor of an input set.
 struct TestInput {
-  std::string name;           // of the graph input
+  std::string name;           // name of the graph input
   std::string recorded;       // the tensor's name in the recording: "past.key_cache.0", "[1]"
   std::size_t recording = 0;  // index of the recording
   std::size_t tensor = 0;     // index into its Checkpoint::tensors()

@@ -88,7 +88,8 @@ struct VerifyReport {
   // The number of `tensors` that state no length, or 0. The length is then taken from type and
   // dims, but other readers take the rest of the file or reject the model.
   std::uint64_t without_length = 0;
-  std::uint64_t converted = 0;  // of `compared`: tensors converted to the model's float type
+  std::uint64_t converted = 0;  // tensors in `compared` that were converted to the model's float
+                                // type
   // The number of values that, according to the manifest, became infinite when they were converted
   // for this model.
   std::uint64_t overflowed = 0;
@@ -167,7 +168,7 @@ struct ExpectedTensor {
   // The CRC-32 of the bytes as they were written, which the save itself provides. With
   // Compare::kRecordedCrc it is used like a CRC-32 that the checkpoint records.
   std::optional<std::uint32_t> written_crc = {};
-  TensorPlace place = TensorPlace::kInitializer;  // of `initializer` in its graph
+  TensorPlace place = TensorPlace::kInitializer;  // where `initializer` is in its graph
   std::optional<PackedTensor> packed = {};        // set for a part of the quantized tensor
 };
 

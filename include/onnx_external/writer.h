@@ -33,7 +33,7 @@ enum class Verification : std::uint8_t { kOff, kOn };
 enum class Sync : std::uint8_t { kNone, kFiles };  // kFiles: fsync data, model and folders
 enum class Overwrite : std::uint8_t { kRefuse, kAllow };
 enum class Resume : std::uint8_t { kNo, kYes };
-enum class Checksum : std::uint8_t { kNone, kSha1 };  // of each data file, stored in external_data
+enum class Checksum : std::uint8_t { kNone, kSha1 };  // in external_data, for each data file
 
 struct WriteOptions {
   int threads = 0;  // 0 = one per CPU available to the process

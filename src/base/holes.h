@@ -49,7 +49,7 @@ class SparseCrc32 {
 
  private:
   std::uint32_t before_ = 0;
-  Crc32 crc_;  // of the last `bytes_`
+  Crc32 crc_;  // CRC-32 of the last `bytes_` bytes
   std::uint64_t bytes_ = 0;
 };
 

@@ -96,7 +96,7 @@ class MemoryRuns {
 
   mutable std::mutex mutex_;
   mutable std::condition_variable freed_;
-  mutable int places_ = 0;  // how many more runs of made bytes may be held
+  mutable int places_ = 0;  // number of runs of made bytes that may still be held
 };
 
 }  // namespace onnx_external

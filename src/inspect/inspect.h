@@ -27,7 +27,7 @@ namespace onnx_external {
 struct InspectedView {
   std::string file;  // as InspectedTensor::file; empty = computed: assembled, converted, or part of
                      // a pickle itself
-  std::uint64_t offset = 0;           // of element 0, or of the compressed record
+  std::uint64_t offset = 0;           // offset of element 0, or of the compressed record
   std::vector<std::int64_t> strides;  // elements; empty = contiguous
   bool expanded = false;              // a stride of 0 repeats elements
   bool conj = false;
@@ -43,7 +43,7 @@ struct InspectedTensor {
   std::string name;
   std::string dtype;  // torch's short name, or ONNX's in lower case for types that torch lacks
   Shape shape;
-  std::uint64_t nbytes = 0;  // of the contiguous tensor; 0 for strings
+  std::uint64_t nbytes = 0;  // size of the contiguous tensor; 0 for strings
   // The file and the offset of the bytes if they are one plain range of a file. The path is
   // relative to the argument if the argument is a folder, otherwise to the argument's folder.
   std::optional<std::string> file;
@@ -75,8 +75,8 @@ struct Inspection {
   std::string version;
   std::string producer;  // for a model: name and version of the program that wrote it
   std::optional<int> pickle_protocol;
-  std::string byte_order;  // of the bytes in the files: "little", "big", "mixed"; "" = no bytes
-  std::size_t files = 0;   // files with tensors; for a model: itself and its data files
+  std::string byte_order;        // byte order in the files: "little", "big", "mixed"; "" = no bytes
+  std::size_t files = 0;         // files with tensors; for a model: itself and its data files
   std::uint64_t file_bytes = 0;  // total size of the files that exist
 
   // Checkpoints.

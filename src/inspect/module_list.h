@@ -20,7 +20,7 @@ struct ModuleFacts {
   // The number of elements in the initializers that its nodes read, except shapes, indices and
   // scalars that have no name in torch ("val_12").
   std::uint64_t parameters = 0;
-  std::uint64_t bytes = 0;  // of all initializers that its nodes read
+  std::uint64_t bytes = 0;  // size of all initializers that its nodes read
 };
 
 struct ModuleList {

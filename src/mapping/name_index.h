@@ -78,8 +78,8 @@ class NameIndex {
  private:
   struct Bucket {
     std::string_view refined;
-    std::uint32_t first = 0;  // of its ids
-    std::uint32_t count = 0;  // how many
+    std::uint32_t first = 0;  // index of its first id
+    std::uint32_t count = 0;  // number of its ids
   };
 
   void sort() {
@@ -128,7 +128,7 @@ class NameIndex {
   bool sorted_ = false;
   std::vector<std::uint32_t> ids_;  // grouped by refined form
   std::vector<Bucket> buckets_;
-  NameIndexSet bucket_of_;  // of buckets_
+  NameIndexSet bucket_of_;  // finds buckets by refined form
 };
 
 [[nodiscard]] inline std::vector<NameIndex::Entry> open_slots(const MappingTask& task) {

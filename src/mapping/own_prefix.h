@@ -23,7 +23,7 @@ namespace onnx_external {
                                                               std::string_view prefix);
 
 struct NamedTask {
-  std::string_view name;  // of the graph
+  std::string_view name;  // name of the graph
   const MappingTask* task = nullptr;
 };
 

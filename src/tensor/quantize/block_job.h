@@ -18,14 +18,14 @@ struct BlockJob {
   const float* factors = nullptr;
   std::size_t steps = 0;
 
-  std::size_t count = 0;                     // of blocks
-  const std::byte* const* values = nullptr;  // of each block
-  std::byte* codes = nullptr;                // of all blocks, without gaps, like the scales
+  std::size_t count = 0;                     // number of blocks
+  const std::byte* const* values = nullptr;  // address of each block
+  std::byte* codes = nullptr;                // codes of all blocks without gaps, like the scales
   std::byte* scales = nullptr;
   std::uint8_t* zeros = nullptr;  // zero points, one per byte; may be null if the scheme has none
 
-  // The sums over each block of the squares of the differences and of the values, in units of 2^(2
-  // * (exponent - 128)). If null, they are not computed.
+  // The sums over each block of the squares of the differences and of the values, in units of
+  // 4^(exponent - 128). If null, they are not computed.
   float* differences = nullptr;
   float* squares = nullptr;
   std::int32_t* exponents = nullptr;

@@ -105,10 +105,10 @@ ONNX_EXTERNAL_INLINE Choice search(const BlockJob& job, const Floats* y, Floats 
 
 // The parameters for encoding a block, for each lane.
 struct Encoding {
-  Floats inverse;  // of the scale
+  Floats inverse;  // reciprocal of the scale
   Floats zero;
   Floats unit;   // the factor by which values are multiplied before errors are summed up
-  Floats scale;  // of values in that unit
+  Floats scale;  // scale of values in that unit
 };
 
 // Writes codes, packed into words of 32 bits with the first code in the lowest bits. With kErrors,

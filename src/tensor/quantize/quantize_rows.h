@@ -17,8 +17,8 @@ namespace onnx_external {
 
 // The error that quantization causes. The sums do not depend on how a matrix is split into batches.
 struct QuantizationError {
-  ExactSum differences;  // of (value - dequantized value)^2
-  ExactSum values;       // of value^2
+  ExactSum differences;  // sum of (value - dequantized value)^2
+  ExactSum values;       // sum of value^2
 
   void add(const QuantizationError& other);
   // The square root of differences / values; 0 if there are no values, or only zeros.

@@ -32,8 +32,9 @@ constexpr std::array<std::uint32_t, 3> kNetworked{
     0x00c36400,  // Ceph
 };
 
-// The file systems and containers that fail the calls below do so with errors of all kinds. So
-// these functions leave the rest of the range at any error, and fail only if the copy is cancelled.
+// In some file systems and containers the calls below fail with all kinds of errors. So these
+// functions stop at any error and leave the rest of the range to others; they fail only if the copy
+// is cancelled.
 
 Status ask_file_system(CopyRange& range) {
   while (range.length > 0) {
@@ -97,7 +98,8 @@ bool RangeCopier::make_pipe() {
   return true;
 }
 
-// Moves `count` bytes from the pipe to the target. Returns false if the target does not take them.
+// Moves `count` bytes from the pipe to the target. Returns false if the target does not accept
+// them.
 Result<bool> RangeCopier::drain_pipe(CopyRange& range, std::size_t count) {
   while (count > 0) {
     auto offset = static_cast<off64_t>(range.target_offset);

@@ -49,7 +49,7 @@ Status remove_tree_in(const Directory& folder, const std::string& name, int dept
   return folder.remove_empty_folder(name);
 }
 
-// File systems and containers without the flag, or without the call, say so in many ways.
+// File systems and containers that lack the flag or the call report this with various errors.
 int rename_without_replacing(const Directory& from_folder, const std::string& from,
                              const Directory& to_folder, const std::string& to) {
   const int result =
@@ -76,8 +76,8 @@ Error rename_error(int error_number, const std::string& name) {
           "; if this file system cannot rename files, choose a folder on another file system"};
 }
 
-// Moves the entries of a folder into a new one. After an error all are where they were, if they can
-// be moved back.
+// Moves the entries of a folder into a new one. After an error, all entries are moved back, if that
+// is possible.
 Status move_entries(const Directory& from_folder, const std::string& from,
                     const Directory& to_folder, const std::string& to) {
   TRY_ASSIGN(const auto source, from_folder.open_folder(from));
@@ -217,7 +217,8 @@ bool syncs_report_errors() {
 
 Status Directory::sync() const {
   const int result = uninterrupted([&] { return ::fsync(fd()); });
-  // Other errors are of file systems (some network ones) that cannot sync folders.
+  // Other errors come from file systems (for example some network file systems) that cannot sync
+  // folders.
   if (result != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT)) {
     return fail(sync_error(errno, path_.string() + ": cannot write the folder to the disk"));
   }

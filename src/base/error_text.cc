@@ -18,7 +18,7 @@ bool is_plain(char c) {
          std::string_view("._/-").find(c) != std::string_view::npos;
 }
 
-// The text as one word of a shell's command line; control characters need bash's $'...' form.
+// Quotes the text as a single argument for a shell; control characters need bash's $'...' form.
 std::string shell_word(std::string_view text) {
   if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) {
     return std::string(text);

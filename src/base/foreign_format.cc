@@ -56,15 +56,15 @@ bool is_flatbuffer(std::string_view head) {
 
 using enum ForeignKind;
 
-// A format, as its files begin and as they are called.
+// A format, recognized by how its files begin or by their names.
 struct Format {
   ForeignKind kind;
   std::string_view what;
   std::string_view advice;
   std::string_view magic = "";                   // the first bytes
   std::string_view names = "";                   // patterns of first_fit()
-  std::string_view beside = "";                  // likewise, of another entry that there must be
-  bool (*is_begun)(std::string_view) = nullptr;  // of a format without a magic
+  std::string_view beside = "";                  // patterns of another entry that must also exist
+  bool (*is_begun)(std::string_view) = nullptr;  // for a format without a magic number
 
   [[nodiscard]] bool begins(std::string_view head) const {
     return magic.empty() ? is_begun != nullptr && is_begun(head) : head.starts_with(magic);
@@ -123,7 +123,7 @@ bool fits(std::string_view name, std::string_view pattern) {
 }
 
 bool is_text(std::string_view head) {
-  // A character may be cut in two at the end.
+  // The text may end in the middle of a character.
   std::string_view whole = head;
   for (int cut = 0; cut < 3 && !whole.empty() && !is_utf8(whole); ++cut) {
     whole.remove_suffix(1);
@@ -193,7 +193,7 @@ std::optional<ForeignFormat> foreign_format(std::string_view head) {
 }
 
 std::optional<std::string> foreign_data(std::string_view head) {
-  constexpr std::size_t kLeastMagic = 4;  // random bytes are shorter ones by chance
+  constexpr std::size_t kLeastMagic = 4;  // in random bytes, shorter texts occur by chance
   constexpr std::string_view kDvcOutputs = "outs:\n- ";
   for (const Format& format : kFormats) {
     if (format.kind == kCheckpoint || format.magic.size() < kLeastMagic || !format.begins(head)) {

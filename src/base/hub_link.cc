@@ -21,10 +21,10 @@ constexpr std::string_view kUp = "../";
 constexpr std::string_view kBlobs = "blobs/";
 constexpr int kOpenFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW;
 
-// Where a link leads: so many folders up, then to this blob.
+// The target of a link: a number of folders up, then this blob.
 struct BlobLink {
   std::size_t up = 0;
-  std::string blob;  // empty: it leads elsewhere
+  std::string blob;  // empty: another target
 };
 
 BlobLink parse_link(std::string_view target) {
@@ -38,7 +38,7 @@ BlobLink parse_link(std::string_view target) {
   return link;
 }
 
-// The path without links, as the kernel takes ".." in it.
+// Returns the path without links, in which ".." means the same as for the kernel.
 fs::path without_links(const fs::path& folder) {
   std::error_code error;
   const fs::path path = folder.empty() ? fs::path(".") : folder;

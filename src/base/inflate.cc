@@ -27,7 +27,7 @@ struct StreamCloser {
 };
 using Stream = std::unique_ptr<z_stream, StreamCloser>;
 
-// Passes zlib's answer on, but turns a lack of memory into bad_alloc.
+// Returns zlib's status, but throws bad_alloc if memory ran out.
 int zlib_answer(int state) {
   if (state == Z_MEM_ERROR) {
     throw std::bad_alloc();
@@ -43,7 +43,7 @@ Stream open_stream() {
   return Stream(stream.release());
 }
 
-// The compressed side: refills the stream's input from the file.
+// The compressed input: refills the stream's input buffer from the file.
 class Input {
  public:
   Input(const SourceFile& file, const DeflatedRange& range)

@@ -83,7 +83,7 @@ class TreeBuilder {
     return true;
   }
 
-  // Long files hold many small objects, whose unused capacity would take half of the memory.
+  // Long files have many small objects, whose unused capacity would take half of the memory.
   bool close() {
     if (auto* members = std::get_if<JsonObject>(&open_.back()->value)) {
       members->shrink_to_fit();
@@ -103,7 +103,7 @@ class TreeBuilder {
   std::string error_;
 };
 
-// nlohmann skips a byte order mark, and takes a NUL byte for the end, whatever follows it.
+// nlohmann skips a byte order mark, and treats a NUL byte as the end, whatever follows it.
 Status check_bytes(std::string_view text) {
   if (text.starts_with(kByteOrderMark)) {
     return fail(ErrorCode::kCorrupt, "byte 1: a byte order mark; save the text without it");

@@ -30,7 +30,7 @@ Status check_block(const MemoryBlock& block) {
 
 }  // namespace
 
-// Room for one run that is made, taken as long as this object lives.
+// Reserves room for one run of made bytes as long as this object exists.
 class MemoryRuns::Place {
  public:
   explicit Place(const MemoryRuns& runs) : runs_(runs) {

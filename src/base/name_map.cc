@@ -21,8 +21,9 @@ std::uint64_t draw_word(const void* address) noexcept {
   return word == 0 ? 1 : word;
 }
 
-// A word that is drawn once for the process, by whoever is the first. A static variable's guard
-// would do the same; but a child that is forked while another thread holds it waits for ever.
+// A random word that the first caller draws once for the process. The guard of a static variable
+// would do the same, but a child that is forked while another thread holds the guard would wait
+// forever.
 std::uint64_t drawn_once(std::atomic<std::uint64_t>& word, const void* address) noexcept {
   std::uint64_t known = word.load(std::memory_order_relaxed);
   if (known == 0) {

@@ -7,7 +7,7 @@
 namespace onnx_external {
 namespace {
 
-// Long names usually differ at the end, so only that is compared.
+// Long names usually differ at the end, so only the ends are compared.
 constexpr std::size_t kComparedBytes = 256;
 constexpr std::uint64_t kStepsOfALook = 8;  // the cost of a candidate that is soon discarded
 

@@ -43,7 +43,7 @@ Status OutputFile::preallocate(std::uint64_t bytes) {
   }
   const int result =
       uninterrupted([&] { return ::fallocate(fd(), 0, 0, static_cast<off_t>(bytes)); });
-  // Other errors are of file systems and containers in which this call does not work.
+  // Other errors come from file systems and containers in which this call does not work.
   if (result != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
     return fail(errno_error(errno, name_ + ": cannot reserve " + std::to_string(bytes) + " bytes"));
   }
@@ -84,7 +84,7 @@ void OutputFile::drop_cache() const {
 }
 
 void OutputFile::start_writeback() const {
-  // An error shows again at sync().
+  // sync() reports the error again.
   (void)::sync_file_range(fd(), 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 
@@ -93,7 +93,7 @@ Status OutputFile::sync() const {
 }
 
 Status OutputFile::close() {
-  // After EINTR, Linux has closed the descriptor all the same.
+  // Even after EINTR, Linux has closed the descriptor.
   if (::close(fd_.release()) != 0 && errno != EINTR) {
     return fail(errno_error(errno, name_ + ": cannot close"));
   }

@@ -47,10 +47,10 @@ bool thread_has_memory() noexcept {
 
 #ifdef ONNX_EXTERNAL_OPENMP
 
-// Threads that prove, before an OpenMP region begins, that the region can have its threads: libgomp
-// ends the process if it gets no thread or no memory for a team. The first of them then begins the
-// region, and ends after it. So no thread that lives on owns a pool of OpenMP's threads, for which
-// a forked child would wait forever, and a pool that the caller owns is left alone.
+// Starts threads as a test, before an OpenMP region begins, that the region can have its threads:
+// libgomp ends the process if it gets no thread or no memory for a team. The first of these threads
+// then begins the region, and ends after it. So no remaining thread owns a pool of OpenMP threads,
+// for which a forked child would wait forever, and a pool that the caller owns is not touched.
 class Crew {
  public:
   // Starts the threads of a team of `members`, which wait, as far as the system provides them.
@@ -69,8 +69,8 @@ class Crew {
 
   ~Crew() { dismiss(0); }
 
-  // Calls work(0), ..., work(members - 1) in an OpenMP region (fewer where OMP_THREAD_LIMIT or
-  // OMP_DYNAMIC says so). False, and nothing was called, if not all threads could be had.
+  // Calls work(0), ..., work(members - 1) in an OpenMP region (fewer if OMP_THREAD_LIMIT or
+  // OMP_DYNAMIC requires it). If not all threads could be started, calls nothing and returns false.
   [[nodiscard]] bool run_region(const std::function<void(int)>& work) {
     if (!is_complete()) {
       return false;
@@ -89,9 +89,9 @@ class Crew {
   static constexpr std::size_t kRoomPerThread = std::size_t{16} << 10U;
 
   // libgomp lets a thread that waits for others spin for milliseconds, unless there are more
-  // threads than CPUs. Where other programs have the CPUs, a save of a small model then takes four
-  // times as long (2 cores, load 4: 53 ms instead of 13). With a thread more, which does nothing,
-  // they sleep.
+  // threads than CPUs. If other programs use the CPUs, this makes a save of a small model take four
+  // times as long (2 cores, load 4: 53 ms instead of 13). With one more thread, which does nothing,
+  // waiting threads sleep.
   static int spare_threads(int members) { return members == omp_get_num_procs() ? 1 : 0; }
 
   // libgomp calls malloc(), which need not be what `operator new` calls. Its threads end by
@@ -124,7 +124,7 @@ class Crew {
     return able_ == size_;
   }
 
-  // Ends all threads but the first `wanted` ones.
+  // Ends all threads except the first `wanted` threads.
   void dismiss(std::size_t wanted) {
     {
       const std::lock_guard lock(mutex_);
@@ -209,7 +209,7 @@ int thread_count(int requested) {
 }
 
 int thread_count(int requested, std::uint64_t bytes) {
-  // To start a team takes as long as to copy some hundred kilobytes.
+  // Starting a team takes as long as copying a few hundred kilobytes.
   constexpr std::uint64_t kBytesPerThread = std::uint64_t{1} << 20U;
   const std::uint64_t useful = std::min<std::uint64_t>(1 + bytes / kBytesPerThread, kMaxThreads);
   return requested > 0 ? requested : std::min(available_threads(), static_cast<int>(useful));

@@ -34,8 +34,8 @@ tl::unexpected<Error> absolute(std::string_view location) {
   return bad(location, "an absolute path; a location must be relative to the model's folder");
 }
 
-// A link in the place of a folder is no folder (ENOTDIR): the error of openat2 says that it is a
-// link.
+// If a link is in the place of a folder, the error is ENOTDIR; the error of openat2 shows that it
+// is a link.
 int errno_of_folder(int parent, const char* name, int error_number) {
   struct stat found {};
   const bool is_link = error_number == ENOTDIR &&
@@ -131,7 +131,8 @@ bool is_broken_link(const Directory& folder, const std::string& location) {
   return ::fstatat(folder.fd(), location.c_str(), &target, 0) != 0 && errno == ENOENT;
 }
 
-// Refuses what was put in the place of a data file: a pointer, a web page, a part of a download.
+// Rejects a file that was stored in place of a data file: a pointer, a web page, an incomplete
+// download.
 Status check_is_data(const SourceFile& file) {
   TRY_ASSIGN(const auto head, head_of(file));
   if (const auto found = foreign_data(head)) {

@@ -73,7 +73,7 @@ void append_folded(unsigned code, std::string_view bytes, std::string& out) {
   }
 }
 
-// The name without case, accents, percent codes and what separates its parts.
+// Returns the name without case, accents, percent codes and separators.
 std::string folded(std::string_view name) {
   const std::string plain = ascii_lower(without_percents(name));
   std::string out;
@@ -118,10 +118,10 @@ std::vector<std::string> names_in(int folder) {
   return names;
 }
 
-// The likest first.
+// The most similar names first.
 enum class Likeness { kSame, kUnfinished, kSameEnding, kData };
 
-// Nothing if the names have nothing in common.
+// Nullopt if the names have nothing in common.
 std::optional<Likeness> likeness(std::string_view wanted, std::string_view other) {
   const std::string key = folded(wanted);
   const std::string other_key = folded(other);

@@ -29,7 +29,7 @@ fs::path folder_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
 
-// Where a piece goes. All names are relative to `folder`.
+// Where a piece is written. All names are relative to `folder`.
 struct PieceTarget {
   Directory folder;
   std::string parent;

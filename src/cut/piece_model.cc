@@ -62,7 +62,7 @@ class PieceMaker {
  private:
   [[nodiscard]] const onnx::GraphProto& main() const { return graph_.graph(); }
 
-  // Only what keep() says stays; counts that.
+  // Keeps and counts only the elements for which keep() is true.
   template <typename List, typename Keep>
   std::uint64_t filter(const List& list, const Keep& keep) {
     std::uint64_t kept = 0;
@@ -166,7 +166,7 @@ class PieceMaker {
     text.wrap(begin, kField);
   }
 
-  // Data need not be there, but what is there must be what a loader of the piece could read.
+  // Data files need not exist, but a loader must be able to read those that do.
   [[nodiscard]] Status check_data(const ExternalTensor& tensor) const {
     const auto file = open_external(model_, tensor);
     return file || file.error().code == ErrorCode::kNotFound ? Status() : fail(file.error());

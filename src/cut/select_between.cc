@@ -68,7 +68,7 @@ Result<std::vector<ValueId>> find_all(const ValueGraph& graph,
 }
 
 // Walks from the outputs to the inputs. Nodes are in topological order, so one pass from the last
-// node to the first is enough. Without inputs it goes on to those of the graph.
+// node to the first is enough. If no inputs are given, it continues to the inputs of the graph.
 class BackwardWalk {
  public:
   BackwardWalk(const ValueGraph& graph, CutSelection& selection)

@@ -73,7 +73,7 @@ class ModuleName {
     return is_in ? Side::kInside : Side::kOutside;
   }
 
-  // True if a node inside a subgraph of `node` lies in the module.
+  // Returns whether a node inside a subgraph of `node` is in the module.
   [[nodiscard]] bool is_hidden_in(const onnx::NodeProto& node) const {
     bool hidden = false;
     for_each_subgraph(node, [&](const onnx::GraphProto& graph) {
@@ -105,8 +105,8 @@ Error no_such_module(const ValueGraph& graph, const std::string& module) {
   return not_found_error("no node was made for the module " + quote(module), module, known);
 }
 
-// Where each node of the main graph stands relative to a module. kNotFound if no node was made for
-// it; kUnsupported if one lies inside a subgraph of a node outside.
+// Returns where each node of the main graph is relative to a module. Errors: kNotFound if the
+// module has no node; kUnsupported if it has a node inside a subgraph of a node outside the module.
 class Sides {
  public:
   [[nodiscard]] static Result<std::vector<Side>> of(const ValueGraph& graph,
@@ -185,7 +185,8 @@ class ModuleCut {
     return {};
   }
 
-  // Nodes of no module, on a way from a node of the module to another over such nodes alone.
+  // Adds the nodes that belong to no module and are on a path from one node of the module to
+  // another, if all nodes on this path belong to no module.
   void take_nodes_between() {
     std::vector<bool> after(graph_.values().size());
     std::vector<bool> before(graph_.values().size());

@@ -92,7 +92,7 @@ std::string ValueGraph::definer_text(const GraphValue& value) const {
   return "nothing";
 }
 
-// A name that nothing defines becomes a value, too: whoever needs it says what is wrong.
+// A name that nothing defines also becomes a value; code that needs it reports the error.
 ValueId ValueGraph::used(std::string_view name) {
   if (name.empty()) {
     return kNoValue;

@@ -39,7 +39,7 @@ struct Job {
   bool is_key = false;
   std::uint32_t index = 0;
   Form form;
-  bool turns = false;  // the sum of the transpose is needed, too
+  bool turns = false;  // the sum of the transpose is also needed
 };
 
 std::optional<Form> form_of(const GraphTensor& tensor) {

@@ -24,7 +24,7 @@ namespace {
 // A quick test before a whole matrix is read.
 constexpr std::uint64_t kSampleElements = 16;
 
-// The answers so far.
+// Cached answers.
 class Evidence {
  public:
   Evidence(const Model& model, const Checkpoint& checkpoint)

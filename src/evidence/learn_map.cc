@@ -88,8 +88,8 @@ class Learner {
     return {};
   }
 
-  // Values computed from keys stay right as long as these keys do not change, and those that the
-  // exporter says were computed from no key are constants.
+  // Values computed from keys stay correct as long as these keys do not change. Values that,
+  // according to the exporter, were computed from no key are constants.
   Status judge_computed(std::uint32_t slot, std::uint32_t tensor) {
     const Slot& place = task_.graph.slots[slot];
     std::vector<std::uint32_t> sources;
@@ -142,8 +142,8 @@ class Learner {
       return Choice{named->second, true};
     }
     const bool telling = is_telling(tensor, content);
-    // The exporter says of which value it is another form. It may be a function of it that leaves
-    // one number as it is, such as tanh of 0.
+    // The exporter states of which value this one is another form. It may be a function that does
+    // not change one particular number, such as tanh of 0.
     if (telling && place.folded_from.size() == 1) {
       const auto source = task_.key_of_refined.find(canonical_name(place.folded_from.front()));
       if (source != task_.key_of_refined.end() && has(keys, source->second)) {
@@ -239,8 +239,8 @@ class Learner {
     return {};
   }
 
-  // Slots of one name (in two branches) are filled together, and an Identity that stays has the
-  // value of what it reads.
+  // Slots of the same name (in two branches) are filled together, and an Identity that remains has
+  // the value of its input.
   void refuse_shared() {
     NameMap<const Pair*> by_name;
     std::set<std::uint32_t> replaced;  // of task_.graph_tensors
@@ -427,7 +427,7 @@ class Learner {
     for (const Unknown& unknown : unknown_) {
       const std::uint64_t elements = task_.elements_of(unknown.tensor);
       const bool uniform = is_uniform(unknown.tensor);
-      // In nodes stand as a rule constants, above all one number over and over.
+      // Data in nodes is usually constant, above all if it is one repeated number.
       const bool made_of_lost =
           elements > 1 ? !lost.empty() && (unknown.slot || !uniform) : one_is_lost;
       if (made_of_lost) {
@@ -443,8 +443,9 @@ class Learner {
       }
     }
     // If the exporter records the origin of each value, and none comes from these keys, the graph
-    // does not use them (torch's exporters drop an unused parameter). A key of one repeated number
-    // is no such key: optimizers remove a multiplication by 1 and an addition of 0 without a trace.
+    // does not use them (torch's exporters drop an unused parameter). This does not apply to a key
+    // of one repeated number: optimizers remove a multiplication by 1 and an addition of 0 without
+    // a trace.
     if (!states_origins(task_.graph)) {
       return {};
     }

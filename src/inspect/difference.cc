@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kParallelPrefix = "module.";  // DataParallel's, before every name
 
-// Tensors by name; of duplicates (in two subgraphs of a model) the first goes with the first.
+// Tensors by name. Of duplicates (in two subgraphs of a model), the first ones correspond.
 using Place = std::pair<std::string, std::size_t>;
 
 std::map<Place, std::size_t> places_of(const Inspection& inspection, const NameFilter& filter) {
@@ -47,7 +47,7 @@ bool same_form(const InspectedTensor& a, const InspectedTensor& b) {
   return form_text(a) == form_text(b);
 }
 
-// The tensors of `from` that no tensor of `others` has the name of.
+// Returns the tensors of `from` whose names no tensor of `others` has.
 std::vector<InspectedTensor> only_in(const Inspection& from,
                                      const std::map<Place, std::size_t>& places,
                                      const std::map<Place, std::size_t>& others) {

@@ -87,7 +87,8 @@ Status add_digests(Inspection& inspection, const InspectOptions& options, const 
     const std::uint64_t most = from_codes ? tensor.nbytes / kFloatsPerCodes : tensor.nbytes;
     bytes = add_bytes(bytes, gets_digest(inspection, i, options) ? most : 0);
   }
-  // Tensors may share their bytes, and files may have holes: a few bytes could ask for any reading.
+  // Tensors may share their bytes, and files may have holes, so a small file could cause any amount
+  // of reading.
   TRY(check_expanded(stored.where + ": the tensors to read", bytes, stored.bytes,
                      options.open.max_expand));
   meter.begin(Phase::kVerify, bytes);
@@ -183,7 +184,7 @@ Status check_storages(const Checkpoint& checkpoint, const Inspection& inspection
   });
 }
 
-// Why the checkpoint cannot be opened for saving; nothing = it can.
+// Returns why the checkpoint cannot be opened for saving; nullopt if it can.
 std::optional<Error> refusal_of(std::span<const std::filesystem::path> paths, OpenOptions open) {
   open.selection = Selection::kStateDict;
   auto checkpoint = open_checkpoint(paths, open);
@@ -242,7 +243,8 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
   return inspection;
 }
 
-// Without data, and not surely an input of the caller: those have a symbolic dimension.
+// Slots without data, except those that are certainly inputs of the caller because they have a
+// symbolic dimension.
 bool is_open(const Slot& slot) {
   const bool symbolic = slot.shape && std::find(slot.shape->begin(), slot.shape->end(),
                                                 std::nullopt) != slot.shape->end();

@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::string_view kSeparators = "./";
 
-// Where the part of a name that begins at `from` ends. Separators at its start belong to it, so
-// that no part is empty.
+// Returns where the part of a name that begins at `from` ends. Separators at its start belong to
+// it, so that no part is empty.
 std::size_t part_end(std::string_view name, std::size_t from) {
   const std::size_t start = name.find_first_not_of(kSeparators, from);
   const std::size_t end =

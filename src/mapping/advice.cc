@@ -22,7 +22,7 @@ std::string operator_text(const std::string& op) {
   return plain && op.size() <= kMaxQuotedBytes ? op : quote(op);
 }
 
-// Ways out that make another model if the caller is wrong about the names come last.
+// Remedies that would make a wrong model if the caller is mistaken about the names come last.
 int risk_of(RemedyOption option) {
   switch (option) {
     case RemedyOption::kPartial:

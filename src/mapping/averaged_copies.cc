@@ -17,7 +17,7 @@ constexpr std::string_view kWordEnds = "._/";
 constexpr std::array kMarks = {"ema"sv, "shadow"sv, "averaged"sv, "swa"sv};
 constexpr std::array kContainers = {"model"sv, "module"sv, "params"sv};
 
-// A name without what stands between its words: some libraries write '_' for '.', or nothing.
+// A name without separators: some libraries replace '.' by '_', or by nothing.
 std::string squeezed(std::string_view name) {
   std::string text;
   std::copy_if(name.begin(), name.end(), std::back_inserter(text),
@@ -36,7 +36,7 @@ bool is_one_of(std::string_view word, const std::array<std::string_view, kCount>
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Nothing for a name without a mark.
+// Nullopt for a name without a mark.
 std::optional<MarkedName> marked(std::string_view name) {
   MarkedName found;
   bool has_mark = false;

@@ -25,7 +25,7 @@ constexpr std::array<std::string_view, 14> kBakedBuffers = {
 
 constexpr std::array<std::string_view, 2> kTrainingParameters = {"mask_token", "masked_spec_embed"};
 
-// As the libraries peft, diffusers, kohya and lycoris name them.
+// The names that the libraries peft, diffusers, kohya and lycoris use.
 constexpr std::array<std::string_view, 20> kAdapterComponents = {
     "lora_A",
     "lora_B",
@@ -65,7 +65,8 @@ std::string_view last_component(std::string_view name) {
   return name.substr(name.find_last_of("./") + 1);
 }
 
-// GPT-2's causal mask is called attn.bias. Its shape, [1, 1, n, n], tells it from a real bias.
+// GPT-2's causal mask is called attn.bias. Its shape, [1, 1, n, n], distinguishes it from a real
+// bias.
 bool is_square_mask(std::string_view name, const Shape& shape) {
   return name.ends_with("attn.bias") && shape.size() == 4 && shape[0] == 1 && shape[1] == 1 &&
          shape[2] == shape[3];

@@ -34,7 +34,7 @@ std::vector<std::string_view> unused_names(const MappingTask& task) {
   return names;
 }
 
-// Scalars and vectors may be left over beside a graph that has all weights.
+// Scalars and vectors may be left over even if the graph has all weights.
 bool has_unused_weight(const MappingTask& task) {
   for (std::size_t key = 0; key < task.keys.keys.size(); ++key) {
     if (!task.key_used[key] && task.keys.keys[key].shape.size() > 1) {
@@ -45,7 +45,7 @@ bool has_unused_weight(const MappingTask& task) {
 }
 
 // Returns a slot without a key that an operator for quantized weights reads; null if there is none.
-// Prefers a slot that holds a tensor of values to one that holds a scale.
+// Prefers a slot for a tensor of values to a slot for a scale.
 const Slot* quantized_slot(const MappingTask& task) {
   const Slot* found = nullptr;
   for (std::size_t i = 0; i < task.graph.slots.size(); ++i) {

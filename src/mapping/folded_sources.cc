@@ -12,7 +12,8 @@ namespace {
 
 // Operations of torch from which a graph computes constants: tables, masks, positions and shapes.
 // torch.export names a result after its operation. Names that a parameter is as likely to have
-// ("mean", "std", "weight_norm") are left out: a value that is computed from one is then refused.
+// ("mean", "std", "weight_norm") are left out, so that a value computed from one of them is an
+// error.
 constexpr std::array<std::string_view, 112> kOperations = {
     "_to_copy",
     "_unsafe_view",

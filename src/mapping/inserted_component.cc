@@ -25,13 +25,13 @@ constexpr std::string_view kParallel = "module";
 // One component that is only in the longer of two names.
 struct Insertion {
   std::string component;
-  std::string before;  // what stands before it, without a dot at the end
+  std::string before;  // the part in front of it, without a dot at the end
   std::string longer;
   std::string shorter;
 };
 using Insertions = std::map<std::string, std::vector<Insertion>>;
 
-// Names that are views of the task, each with its place there, in the order of the task.
+// Names that are views of the task, each with its index there, in the order of the task.
 struct NamedPlaces {
   std::vector<std::string_view> names;
   NameMap<std::uint32_t> places;
@@ -43,7 +43,7 @@ struct NamedPlaces {
   }
 };
 
-// The name of `shorter` that `without` ends with, behind a dot or whole.
+// Returns the name in `shorter` with which `without` ends, after a dot or as a whole.
 std::optional<std::string_view> name_at_end(const NamedPlaces& shorter, std::string_view without,
                                             std::size_t inserted_at) {
   for (std::size_t at = 0; at <= inserted_at; at = without.find('.', at) + 1) {
@@ -92,7 +92,7 @@ const std::vector<Insertion>* best_of(const Insertions& found, std::size_t left)
   if (best == found.end() || best->second.size() * 2 <= std::min(left, kMaxNamesTried)) {
     return nullptr;
   }
-  // One pair alone may be two weights that only look alike.
+  // A single pair may be two weights that only have similar names.
   return best->second.size() > 1 || best->first == kParallel ? &best->second : nullptr;
 }
 

@@ -144,7 +144,8 @@ bool is_own(const MappingTask& task, Kind kind, std::string_view prefix) {
 }
 
 // Prefixes that may rival the best one: the first `compared`, and those that are the graph's own
-// name, which come first. Where names alone meet under such a prefix, it is meant all the same.
+// name, which come first. If only names match under such a prefix, and not shapes, it is still the
+// one that is meant.
 std::vector<Candidate> possible_rivals(const MappingTask& task, std::span<const Candidate> all,
                                        std::size_t compared, const Aligned& best) {
   std::vector<Candidate> own;
@@ -185,8 +186,8 @@ std::vector<Rival> find_rivals(const MappingTask& task, Aligner& aligner,
   return rivals;
 }
 
-// The choices of one of several graphs. An option would choose for all of them, so only what
-// stands before the name of this one can be given.
+// The choices for one of several graphs. An option would choose for all graphs, so only the part in
+// front of this graph's name can be given.
 std::vector<Remedy> choices_among_names(const MappingTask& task,
                                         const std::vector<const Aligned*>& all) {
   std::vector<Remedy> choices;

@@ -1,4 +1,4 @@
-// Judges the keys that no slot takes.
+// Decides the verdicts on keys that fill no slot.
 #include <re2/set.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Judges the slots that no key fills.
+// Decides the verdicts on slots that no key fills.
 #include "mapping/leftovers.h"
 
 #include <algorithm>
@@ -112,8 +112,8 @@ class SlotJudge {
     if (role == SlotRole::kKept || elements_of(slot) == 0 || is_exempt(slot)) {
       return SlotVerdict::kKept;
     }
-    // Integers under a weight's name are weights, too (a permutation, a table of indices), unless
-    // the name is a path, as the exporter makes them up.
+    // Integers under a weight's name are also weights (a permutation, a table of indices), unless
+    // the name is a path, which the exporter made up.
     const bool is_integer = !onnx_is_floating(slot.elem_type);
     const bool is_path = slot.name.find_first_of("/:") != std::string::npos;
     if (names_a_weight(slot) && !(is_integer && is_path)) {

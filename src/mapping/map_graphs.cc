@@ -123,7 +123,8 @@ class KnownTerms {
 
 // --- keys --------------------------------------------------------------------------------------
 
-// A key that one graph uses is used for all; so are those of graphs that are not mapped now.
+// A key that one graph uses counts as used for all graphs, and so do the keys of graphs that are
+// not mapped in this call.
 void share_used_keys(std::deque<GraphState>& graphs,
                      const std::vector<std::string>& used_elsewhere) {
   const MappingTask& first = *graphs.front().task;
@@ -185,7 +186,7 @@ void share_key_verdicts(std::deque<GraphState>& graphs, const MappingKeys& keys)
   }
 }
 
-// Takes a step for each graph; errors of one of several graphs begin with its name.
+// Calls a step for each graph. If there are several, errors begin with the name of the graph.
 template <typename Step>
 Status for_each(std::deque<GraphState>& graphs, const Step& step) {
   for (GraphState& graph : graphs) {

@@ -1,4 +1,4 @@
-// The map file that a user completes after a refused or partial mapping.
+// Makes the map file that a user completes after a failed or partial mapping.
 #include <algorithm>
 #include <map>
 #include <string_view>

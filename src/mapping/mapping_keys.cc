@@ -1,4 +1,4 @@
-// The keys of a checkpoint as the mapping sees them.
+// Describes the tensors of a checkpoint as keys for the mapping.
 #include <utility>
 
 #include "base/text.h"

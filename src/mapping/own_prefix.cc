@@ -32,7 +32,7 @@ Fills fills_by_name(const MappingTask& task) {
   return fills;
 }
 
-// A bad expression matches nothing here; it is refused where keys are sorted.
+// A bad expression matches nothing here; it is reported where keys are sorted.
 bool is_ignored(const std::string& key, const std::vector<std::unique_ptr<RE2>>& expressions) {
   return std::any_of(expressions.begin(), expressions.end(), [&](const auto& expression) {
     return expression->ok() && RE2::PartialMatch(key, *expression);

@@ -51,7 +51,7 @@ constexpr std::array kEnds = {
     ComponentRow{"proj_blocks", "MXFP4"},
 };
 
-// Names of float8 scales that do not tell a quantized weight by themselves.
+// Names of float8 scales that alone do not prove that a weight is quantized.
 constexpr std::array kScaleEnds = {".scale"sv, ".scale_weight"sv};
 
 constexpr std::array kOperators = {"QuantizeLinear"sv,

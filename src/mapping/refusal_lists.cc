@@ -75,7 +75,7 @@ std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
 
 namespace {
 
-// By key: whether another key is tied to it.
+// Returns, for each key, whether another key is tied to it.
 std::vector<bool> keys_with_ties(const Mapping& mapping) {
   std::vector<bool> found(mapping.keys.size());
   for (const std::uint32_t key : mapping.keys_with({KeyVerdict::kTied})) {
@@ -206,7 +206,8 @@ void list_missing(const MappingTask& task, const Mapping& mapping, Refusal& refu
 
 namespace {
 
-// Says how the exporter computed the value, judged by the operator that reads it.
+// Returns text that says how the exporter computed the value, judging by the operator that reads
+// it.
 std::string computed_text(const Slot& slot) {
   if (!slot.folded_from.empty()) {
     return "computed at export from " + quote_list(slot.folded_from, kNearest);

@@ -142,7 +142,7 @@ void list_slots(Graphs graphs, Refusal& refusal) {
   refusal.set_graph("");
 }
 
-// Keys that no graph uses, and slots that may stand for two of them.
+// Lists keys that no graph uses, and slots that may be two merged keys.
 void list_unused_and_merged(Graphs graphs, Refusal& refusal) {
   SlotTroubles troubles;
   std::vector<std::vector<ErrorItem>> merged;

@@ -144,8 +144,8 @@ Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
       clash_text(task, first.slot_name, first.key, task.recipe_of(first.slot_name)) + " (" +
       std::to_string(aligned.clashes.size()) + " of " +
       std::to_string(aligned.fits.size() + aligned.clashes.size()) + " names that match); ";
-  // Floats of another type say that it is the graph's checkpoint, whatever its keys are called.
-  // Those that other keys scale need more than another type.
+  // Floats of a different type show that this is the graph's checkpoint, whatever the names of its
+  // keys are. Floats that other keys scale need more than a conversion.
   std::string cause = castable ? scales_text(task, keys_that_meet(aligned, task)) : cause_of(task);
   castable = castable && cause.empty();
   cause = castable || !cause.empty() ? cause : cut_among_ranks(task, aligned);

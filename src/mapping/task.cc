@@ -276,8 +276,8 @@ void name_slots(MappingTask& task) {
   }
 }
 
-// Finds folded copies of weights that also have a slot of their own, or of each other. The rules
-// fill the first slot, and the others follow it.
+// Finds folded copies of weights that also have slots of their own, and folded copies of the same
+// weight. The rules fill the first slot, and the others follow it.
 void find_folded_copies(MappingTask& task) {
   NameMap<std::uint32_t> first;
   const auto is_folded = [](const SlotName& name) {

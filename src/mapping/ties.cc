@@ -43,7 +43,7 @@ bool is_open_weight(const MappingTask& task, std::uint32_t slot) {
   return !task.fills[slot] && task.slot_names[task.name_of_slot[slot]].role == SlotRole::kByName;
 }
 
-// By their names below the prefix that the graph does not have.
+// By names without the prefix that the graph does not have.
 NameMap<std::uint32_t> unused_keys(const MappingTask& task, const KeyPrefix& key_prefix) {
   const std::string_view prefix =
       key_prefix.kind == KeyPrefix::Kind::kRemove ? key_prefix.prefix : std::string_view();
@@ -227,9 +227,10 @@ class GraphTies {
     }
   }
 
-  // The bias of an output layer that is tied to an embedding. BERT and its kin keep that bias in
-  // the module around the layer, and tie the layer's own to it: "predictions.decoder.bias" is
-  // "predictions.bias". A layer with a weight of its own has a bias of its own, too.
+  // Fills the bias of an output layer that is tied to an embedding. BERT and similar models keep
+  // that bias in the module around the layer, and tie the layer's own bias to it:
+  // "predictions.decoder.bias" is "predictions.bias". A layer with a weight of its own also has a
+  // bias of its own.
   void fill_biases() {
     constexpr std::string_view kWeight = ".weight";
     constexpr std::string_view kBias = ".bias";

@@ -91,7 +91,7 @@ bool has_sign(std::string_view name, std::string_view sign) {
   return false;
 }
 
-// A checkpoint may also have weights; its unused keys are then beside the point.
+// A checkpoint may also have weights; in this case its unused keys do not matter.
 std::string signs_of_training(const MappingTask& task) {
   const auto filled = [](const std::optional<Fill>& fill) { return fill.has_value(); };
   if (std::any_of(task.fills.begin(), task.fills.end(), filled)) {

@@ -36,7 +36,7 @@ Result<std::vector<std::byte>> bytes_of(const SourceFile& file, std::uint64_t be
   return bytes;
 }
 
-// Where the zeros begin that end at `end`; nothing if there are more than anyone should read.
+// Returns where the zeros that end at `end` begin; nullopt if there are too many to read.
 Result<std::optional<std::uint64_t>> zeros_before(const SourceFile& file, std::uint64_t end) {
   std::uint64_t read = 0;
   for (std::uint64_t block = kFirstBlock; end > 0 && read < kMostRead; block = kBlock) {
@@ -154,7 +154,7 @@ class DataCheck {
     return {};
   }
 
-  // A tool that saves space makes holes inside of zeros; data that is missing ends where it ends.
+  // A tool that saves space makes holes only within zeros, but an incomplete file may end anywhere.
   Status check_hole(std::uint64_t begin, std::uint64_t end) const {
     TRY_ASSIGN(const auto before, bytes_of(file_, begin - 1, begin));
     TRY_ASSIGN(const auto after, bytes_of(file_, end, end + 1));

@@ -1,5 +1,5 @@
-// Provides, for each kind of error, the title of its list (such as "missing in the checkpoint") and
-// the phrase that follows the number of entries in a message.
+// Provides, for each kind of error, the title of its list (such as "missing from the checkpoint")
+// and the phrase that follows the number of entries in a message.
 #pragma once
 
 #include <cstddef>

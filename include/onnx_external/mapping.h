@@ -156,8 +156,8 @@ struct MappedKey {
 
 // The verdict of a mapping on a slot.
 enum class SlotVerdict : std::uint8_t {
-  kFilled,         // by a key
-  kDoubtful,       // by a key of the same name, but the slot may be an input of the caller
+  kFilled,         // filled by a key
+  kDoubtful,       // filled by a key of the same name, but it may be an input of the caller
   kKept,           // it rightly keeps the graph's data: a constant, or the values of a key
   kOld,            // a weight that keeps the graph's data, because the checkpoint lacks it
   kStale,          // it keeps data that was computed from weights at export, or may have been

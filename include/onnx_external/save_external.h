@@ -185,7 +185,7 @@ struct SaveReport {
   // The keys that fill no slot, in checkpoint order. Keys whose values are in the graph according
   // to a learned map are kBaked. The functions below list subsets of these keys.
   std::vector<LeftKey> keys;
-  std::vector<UnusedModule> unused_modules;  // modules of the checkpoint that no graph has
+  std::vector<UnusedModule> unused_modules;  // modules in the checkpoint that no graph uses
   std::vector<std::string> notes;            // Checkpoint::notes()
   std::vector<OverlaidTensor> overlaid;      // tensors that a later checkpoint replaced
   bool complete = true;                      // all models are complete
@@ -240,10 +240,10 @@ struct SaveRequest {
 // Attaches a checkpoint to one or more graphs. The resulting models share their data files: each
 // byte is stored once, however many models use it. Each graph becomes a model under its own name in
 // `target.folder`; `target.model_name` is not used. The data is in `target.data_dir` or, with one
-// file or shards, in files next to the models, which are named after `target.data_dir` if there are
-// several models. With one file per tensor, each file is named after its key, or "<model>.<slot>"
-// if it has no key. `checkpoint` is already open, or in memory (checkpoint_of()); only those
-// members of options.open then apply that concern other files.
+// file or shards, in files next to the models; if there are several models, these files are named
+// after `target.data_dir`. With one file per tensor, each file is named after its key, or
+// "<model>.<slot>" if it has no key. `checkpoint` is already open, or in memory (checkpoint_of());
+// only those members of options.open then apply that concern other files.
 //
 // The graphs are mapped together (map_graphs()). Every option applies to each graph, except that a
 // slot, an input or an initializer that an option names needs to exist in only one graph. All data

@@ -1,5 +1,5 @@
-// Defines hash tables for names that come from files, which an attacker cannot slow down with
-// colliding names.
+// Defines hash tables for names that come from files. Colliding names in a hostile file cannot slow
+// them down.
 #pragma once
 
 #include <tsl/robin_map.h>

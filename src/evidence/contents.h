@@ -30,7 +30,7 @@ struct Content {
   bool uniform = false;               // all elements are equal
   std::vector<std::uint32_t> keys;    // in any shape, by ascending index
   std::vector<std::uint32_t> turned;  // matrices whose transpose has these bytes
-  std::vector<std::uint32_t> all;     // both, by ascending index
+  std::vector<std::uint32_t> all;     // `keys` and `turned`, by ascending index
   std::uint32_t holders = 0;          // graph tensors with these bytes
 };
 

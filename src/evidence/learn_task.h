@@ -32,9 +32,9 @@ struct LearnTask {
   NameMap<std::string_view>
       users;  // value name -> the name of a node of the main graph that uses it
 
-  std::vector<std::string_view> names;         // of the old keys
-  std::vector<bool> usable;                    // of the old keys
-  std::vector<bool> given;                     // of the old keys: named in MappingOptions::map
+  std::vector<std::string_view> names;         // names of the old keys
+  std::vector<bool> usable;                    // whether each old key may be used
+  std::vector<bool> given;                     // whether MappingOptions::map names each old key
   OwnedNameMap<std::uint32_t> key_of_refined;  // by canonical_name()
   OwnedNameSet open_names;                     // canonical names of slots without data
   OwnedNameSet open_endings;                   // suffixes of these names

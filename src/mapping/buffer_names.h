@@ -17,7 +17,7 @@ namespace onnx_external {
 // masking lacks them, although it has all other weights of the same module.
 [[nodiscard]] bool is_training_parameter(std::string_view name);
 
-// Recognizes scalars that training uses as counters, and with which no model computes.
+// Recognizes scalars that training uses as counters, and that no model uses in its computation.
 [[nodiscard]] bool is_counter_name(std::string_view name);
 
 // Recognizes weights of an adapter (LoRA, IA3, ...), which must be merged into a base model.

@@ -12,7 +12,7 @@ namespace onnx_external {
 
 // A graph and the verdicts on its slots and keys.
 struct JudgedGraph {
-  std::string_view name;  // for messages, if there are several graphs
+  std::string_view name;  // the name for messages, if there are several graphs
   const MappingTask* task = nullptr;
   const Mapping* mapping = nullptr;  // all graphs have the same verdicts on the keys
 };

@@ -19,7 +19,7 @@
 namespace onnx_external {
 
 struct KeyName {
-  std::string_view name;     // renamed, wrappers dropped, --prefix removed
+  std::string_view name;     // after --rename, without wrappers and --prefix
   std::string_view refined;  // refined form of `name`
   bool usable = true;        // false if it is not under --prefix
 };

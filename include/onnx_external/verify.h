@@ -164,7 +164,7 @@ struct ExpectedTensor {
       Casts::kRefuse;  // kAllow: converted to the initializer's type if that is a float type
   // The tensor that the manifest names instead, if its bytes differ; reported as a finding.
   std::optional<std::size_t> disputed = {};
-  Recipe recipe = {};  // how its bytes are made from the tensor's
+  Recipe recipe = {};  // how the initializer's bytes are made from the tensor's
   // The CRC-32 of the bytes as they were written, which the save itself provides. With
   // Compare::kRecordedCrc it is used like a CRC-32 that the checkpoint records.
   std::optional<std::uint32_t> written_crc = {};

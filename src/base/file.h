@@ -142,7 +142,7 @@ class SourceFile {
  private:
   SourceFile() = default;
   UniqueFd fd_;
-  std::shared_ptr<const MemoryRuns> runs_;   // instead of the descriptor
+  std::shared_ptr<const MemoryRuns> runs_;   // used instead of the descriptor
   std::shared_ptr<const SourceFile> whole_;  // set for a slice
   std::uint64_t slice_offset_ = 0;
   std::filesystem::path path_;

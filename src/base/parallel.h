@@ -57,10 +57,10 @@ template <typename Work>
 // provide threads and memory for them; work(0) is always called. Returns when all calls have ended.
 // `work` must not throw.
 //
-// libgomp ends the process if it gets no thread or no memory for a team. So an OpenMP region begins
-// only after as many threads could be started as a test. If another process takes the last thread
-// in the microseconds after this test, the process ends with exit code 1, and the save can be
-// resumed like any killed save.
+// libgomp ends the process if it gets no thread or no memory for a team. So, as a test, the same
+// number of plain threads is started before an OpenMP region begins. If another process takes the
+// last thread in the microseconds after this test, the process ends with exit code 1, and the save
+// can be resumed like any killed save.
 void run_team(int threads, const std::function<void(int)>& work);
 
 // Calls work() on a new thread and meanwhile() on the calling thread, and returns true when both

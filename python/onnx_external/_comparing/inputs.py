@@ -135,7 +135,8 @@ def _shape(form: Form, sizes: Mapping[str, int], forms: Sequence[Form]) -> tuple
 
 _LARGEST = 1 << 31
 _MOST_SETS = 10_000
-"""The most elements of a generated input; more is more likely a mistake."""
+"""The maximum numbers of elements in a generated input, and of generated sets; more is probably a
+mistake."""
 
 
 def _values(

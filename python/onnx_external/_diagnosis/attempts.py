@@ -171,7 +171,9 @@ class Attempts:
                 )
         program, note, refusal, _ = trace(job.module, args, kwargs, shapes)
         if refusal is not None and self.exporter == "export":
-            job.found.notes.append("this is torch's default, strict=False; strict=True traces it")
+            job.found.notes.append(
+                "torch's default, strict=False, fails here; strict=True traces it"
+            )
             raise refusal
         if refusal is not None:
             job.found.notes.append(

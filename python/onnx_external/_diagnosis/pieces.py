@@ -36,8 +36,8 @@ class Piece:
     outputs: list[str]
     weight_bytes: int
     sums: list[tuple[str, str]] = field(default_factory=list)
-    """Pairs of inputs that the first nodes of the piece only add: the module itself takes their
-    sum."""
+    """Pairs of inputs that the first nodes of the piece only add to each other: the module itself
+    takes the sum of a pair."""
     gives: Set[str] = frozenset()
     """All results of the piece's nodes, including results that belong to other modules."""
     part: Part | None = None

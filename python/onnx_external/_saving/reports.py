@@ -129,14 +129,14 @@ class SaveReport(_Document):
     unmatched_keys: list[str]
     """Keys of the weights that fill no initializer."""
     baked_keys: list[str]
-    """Those of `unmatched_keys` that are buffers which exporters bake in, or whose values the graph
-    has."""
+    """The keys in `unmatched_keys` that are buffers baked in by exporters, or whose values the
+    graph already has."""
     unused_modules: list[dict[str, Any]]
     """Modules that no graph uses at all: `name`, and `keys`, the number of the module's keys."""
     ignored_keys: list[str]
-    """Those of `unmatched_keys` that `ignore` excluded."""
+    """The keys in `unmatched_keys` that `ignore` excluded."""
     skipped_keys: list[str]
-    """Those of `unmatched_keys` that would be errors without `unmatched` or `partial`."""
+    """The keys in `unmatched_keys` that would be errors without `unmatched` or `partial`."""
     overlaid: list[dict[str, Any]]
     """With `overlay`: each replaced `key`, the number of its `checkpoint` (from 1), and `by`, the
     number of the checkpoint that replaced it."""
@@ -157,9 +157,9 @@ class SaveReport(_Document):
     derived: dict[str, Any] = field(default_factory=dict)
     """The derived tensors that the map defines, in the form of a map file."""
     notes: list[str] = field(default_factory=list)
-    """Remarks on surprises, such as a file of a folder that was not read."""
+    """Remarks on unexpected facts, such as a file in a folder that was not read."""
     linked_bytes: int = 0
-    """The size of the ranges that the models refer to, with the layout "link"."""
+    """With the layout "link": the size of the checkpoint data to which the models refer."""
     data_left_for: list[dict[str, str]] = field(default_factory=list)
     """Data files of replaced models that were kept: `file`, and `model`, the other model that uses
     it."""
@@ -331,7 +331,7 @@ class VerifyReport(_Document):
     overflowed: int = 0
     """The number of values that became infinite when the model was saved, from its manifest."""
     notes: list[str] = field(default_factory=list)
-    """Remarks on surprises, such as a file of a folder that was not read."""
+    """Remarks on unexpected facts, such as a file in a folder that was not read."""
     remarks: list[dict[str, Any]] = field(default_factory=list)
     """Irregularities in readable external data: `kind`, `first` and `tensors`, `message`."""
     models: dict[str, VerifyReport] = field(default_factory=dict)
@@ -445,7 +445,7 @@ class Inspection(_Document):
     refused_tensors: list[dict[str, str]] = field(default_factory=list)
     """Tensors that cannot be saved, with the reasons."""
     notes: list[str] = field(default_factory=list)
-    """Remarks on surprises, such as a file of a folder that was not read."""
+    """Remarks on unexpected facts, such as a file in a folder that was not read."""
     metadata: dict[str, str] = field(default_factory=dict)
     """The keys of a GGUF file with their values as strings, long ones cut; "GGUF.tensor_types" has
     the types of its tensors with their numbers."""

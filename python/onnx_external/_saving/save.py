@@ -97,7 +97,7 @@ def save(
     files = of_class("files", Layout, how["files"])
     options = _flat(how, which, files) | {"dry_run": dry_run}
     if path is None and not dry_run:
-        raise WrongTypeError("path: None is for a dry run")
+        raise WrongTypeError("path: None is only valid for a dry run")
     folder, models = _named(model, path)
     notes = notes_on_training(models.values())
     for note in notes:

@@ -27,7 +27,7 @@ SYMBOL = re.compile(r"\b(?:s|u|zf|zuf)\d+\b")
 
 
 def without_names(shapes: Any) -> Any:
-    """Return dynamic_shapes without names, which torch.export does not accept."""
+    """Return dynamic_shapes for torch.export, with Dim.DYNAMIC in place of names."""
     if isinstance(shapes, str):
         return torch.export.Dim.DYNAMIC
     if type(shapes) in (tuple, list):

@@ -108,14 +108,14 @@ class _Check:
         least, most = getattr(what, "min", None), getattr(what, "max", None)
         if isinstance(least, int) and isinstance(most, int) and not least <= size <= most:
             _refuse(
-                f"{place} is {size} in {self.set_name}, but {name} is from {least} to {most}",
+                f"{place} is {size} in {self.set_name}, but {name} ranges from {least} to {most}",
                 "give inputs within these bounds, or other bounds",
             )
         before, first = self.sizes.setdefault(name, (size, place))
         if before != size:
             _refuse(
-                f"{name!r} is {first}, which is {before} in {self.set_name}, and {place}, which "
-                f"is {size}",
+                f"{name!r} is used for {first}, which is {before} in {self.set_name}, and for "
+                f"{place}, which is {size}",
                 "one name means one size; use different names for sizes that differ",
             )
 

@@ -56,7 +56,7 @@ def why_not(model: onnx_ir.Model) -> str:
     present = _shapes(graph.outputs, "present.")
     wanted = {f"{layer}.{side}" for layer in range(len(past) // 2) for side in ("key", "value")}
     if not past or past.keys() != wanted or present.keys() != wanted:
-        return "its cache is not a key and a value of each layer"
+        return "its cache does not consist of a key and a value for each layer"
     others = [
         value.name
         for value in graph.inputs

@@ -38,7 +38,7 @@ _OTHER_WAYS = (
     "use_mtp",
     "watermarking_config",
 )
-"""Settings with which generate() runs the model in another way, or needs more than inputs."""
+"""Settings with which generate() runs the model in another way, or needs further arguments."""
 
 
 def without_checked_settings(config: Any) -> list[str]:

@@ -119,7 +119,7 @@ class Repeating:
             model, dynamic = self.tracing.loaded.model, self.tracing.dynamic
             self._parts[kind] = graph_modules(model, self.inputs, dynamic, kind)
         if name not in self._parts[kind]:
-            raise Unprovable(f"a shallower model has the graphs {', '.join(self._parts[kind])}")
+            raise Unprovable(f"with fewer layers, the graphs are {', '.join(self._parts[kind])}")
         return self._parts[kind][name]
 
     def rename(self, old: str, new: str) -> None:
@@ -186,7 +186,7 @@ def _deep_size(place: int, tensors: Sequence[Input], names: Names) -> Input:
     new = names.inputs[place]
     slot = names.proof.inputs.get(place)
     if slot is None:
-        raise Unprovable(f"nothing is known of the input {new}")
+        raise Unprovable(f"nothing is known about the input {new}")
     given = tensors[slot.number]
     told = names.numbered(given.name, names.shallow_inputs[slot.number], new)
     return replace(given, name=told)

@@ -30,7 +30,7 @@ _SCOPES = ("pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.name_scopes")
 
 
 def narrow_keys(state: Mapping[str, torch.Tensor], halves: bool = False) -> dict[str, str]:
-    """Return ONNX's type name for each key that is stored in such a type.
+    """Return ONNX's type name for each key in a 16-bit type that weights keep.
 
     Args:
         state: the tensors of a checkpoint.
@@ -67,7 +67,7 @@ def note_on_types(keys: Mapping[str, str]) -> list[str]:
 
 
 def widened(graph: Graph, keys: Mapping[str, str]) -> Graph:
-    """Return the graph in which weights that are cast from such keys keep the keys' type.
+    """Change a graph so that weights that are cast from keys in 16-bit types keep these types.
 
     Args:
         graph: the graph, whose skeleton is changed.

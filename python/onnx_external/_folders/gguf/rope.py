@@ -54,7 +54,7 @@ def _scaled(file: Metadata, positions: int) -> dict[str, Any]:
     if kind in ("none", "longrope"):
         return {"rope_type": "default"}
     if kind != "yarn":
-        raise ExportError(f"{file.path}: rope.scaling.type is {kind!r:.40}, which is not known")
+        raise ExportError(f"{file.path}: rope.scaling.type is {kind!r:.40}, which is not supported")
     found = {
         "rope_type": "yarn",
         "factor": factor,

@@ -26,8 +26,8 @@ class Client:
     apart: bool = False
     """True if each graph has a data file of its own, named after the graph."""
     crosses: bool = False
-    """True if the encoder returns the keys and values that the decoder caches from its output, and
-    the only decoder graph is the graph for the steps."""
+    """True if the encoder also returns keys and values for the decoder's cache, and the only
+    decoder graph is the graph for the steps."""
     plain: bool = False
     """True if the client does not support ONNX Runtime's own operators, such as fused attention."""
     float_tables: bool = False
@@ -69,7 +69,7 @@ class Wanted:
 
     @property
     def crosses(self) -> bool:
-        """True if the encoder returns the keys and values that the decoder caches for it."""
+        """True if the encoder also returns keys and values for the decoder's cache."""
         return any(each.crosses for each in self._clients())
 
     @property

@@ -62,7 +62,7 @@ def by_rows(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[st
 
 
 def by_lengths(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the inputs without padding instead and, for prompts, also padded on the right.
+    """Yield the inputs without padding and, for a prompt, also with padding on the right.
 
     Args:
         title: the title of the inputs.

@@ -25,9 +25,9 @@ _STAGING = ".copied-files-"
 class Beside:
     """Copies files, and moves them into place immediately before a save moves its models.
 
-    At that time, the save has locked the folder, and its weights are written and verified. Replaced
-    files are kept until the models are in place. The models of several saves are written into
-    `room()`, and `publish()` moves all of them into place.
+    At that time, the save has the folder for itself, and its weights are written and verified.
+    Replaced files are kept until the models are in place. The models of several saves are written
+    into `room()`, and `publish()` moves all of them into place.
     """
 
     def __init__(

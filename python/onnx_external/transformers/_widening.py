@@ -41,7 +41,7 @@ def narrow_keys(state: Mapping[str, torch.Tensor], halves: bool = False) -> dict
 
 
 def computing_type(config: Any, state: Mapping[str, torch.Tensor]) -> str | None:
-    """Return "float32" if transformers would use a type that CPUs do not support, or None.
+    """Return "float32" if transformers would compute in a type that CPU providers lack, or None.
 
     Args:
         config: the config of the model.

@@ -16,7 +16,6 @@ something on a machine on which others work; with more, they are those of the cl
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import statistics
 import subprocess
@@ -69,10 +68,8 @@ def make_model(folder: Path, name: str) -> None:
 def export(source: Path, target: Path, form: str, int4: bool) -> None:
     """Export a model with one form of attention."""
     options: dict[str, Any] = {"quantize": INT4} if int4 else {}
-    if "attention" in inspect.signature(oe.transformers.export).parameters:
-        options["attention"] = form
     start = time.process_time()
-    oe.transformers.export(source, target, overwrite=True, check=False, progress=False, **options)
+    oe.transformers.export(source, target, overwrite=True, check=False, progress=False, attention=form, **options)
     print(f"{form}: exported in {time.process_time() - start:.1f} s of the processor", file=sys.stderr)
 
 

@@ -165,6 +165,17 @@ class Genai:
 Runner = Plain | Genai
 
 
+def open_order(folders: dict[str, Path], genai: bool) -> list[str]:
+    """Return the names of the variants, those that onnxruntime-genai runs last."""
+    return [*folders, *(f"{name}, genai" for name in folders if genai and name != "traced")]
+
+
+def open_runners(folders: dict[str, Path], threads: int, genai: bool, backwards: bool) -> dict[str, Runner]:
+    """Load every variant. Where its weights happen to lie in memory changes its speed by 5 %, so each run loads all anew."""
+    names = open_order(folders, genai)[:: -1 if backwards else 1]
+    return {name: (Genai if name.endswith(", genai") else Plain)(folders[name.removesuffix(", genai")], threads) for name in names}
+
+
 def measure(runners: dict[str, Runner], length: int, rounds: int, words: int, clock: Callable[[], float]) -> Iterator[tuple[str, float, list[float]]]:
     """Yield, for each variant, the time of a prompt and those of steps behind it."""
     tokens = np.random.default_rng(0).integers(4, words, (1, length)).astype(np.int64)
@@ -194,8 +205,8 @@ def main() -> None:
     parser.add_argument("--forms", default=",".join(FORMS))
     parser.add_argument("--contexts", default="128,1500,4000")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--runs", type=int, default=6)
     parser.add_argument("--genai", action="store_true", help="by onnxruntime-genai as well")
     parser.add_argument("--no-builder", action="store_true", help="without onnxruntime-genai's builder; ratios are to the first form")
     given = parser.parse_args()
@@ -210,13 +221,11 @@ def main() -> None:
         folders[BUILDER] = given.folder / f"{given.model}-{kind}-{BUILDER}"
         if not (folders[BUILDER] / "model.onnx").exists():
             build(source, folders[BUILDER], given.int4, given.folder / "cache")
-    runners: dict[str, Runner] = {name: Plain(folder, given.threads) for name, folder in folders.items()}
-    if given.genai:
-        runners |= {f"{name}, genai": Genai(folder, given.threads) for name, folder in folders.items() if name != "traced"}
     clock = time.process_time if given.threads == 1 else time.perf_counter
     contexts = [int(each) for each in given.contexts.split(",")]
     found: dict[tuple[str, int], tuple[list[float], list[float]]] = {}
-    for _ in range(given.runs):
+    for run in range(given.runs):
+        runners = open_runners(folders, given.threads, given.genai, backwards=run % 2 == 1)
         for length in contexts:
             for name, prompt, steps in measure(runners, length, given.rounds, MODELS[given.model]["vocab_size"], clock):
                 prompts, all_steps = found.setdefault((name, length), ([], []))
@@ -225,7 +234,8 @@ def main() -> None:
     print(f"{given.model}, {kind}, {given.threads} threads, {given.runs} runs of {given.rounds} rounds, ONNX Runtime {onnxruntime.__version__}\n")
     heads = [f"{length} tokens" for length in contexts]
     print(f"| | nodes | {' | '.join(heads)} | prompt of {contexts[-1]}, s |\n|---{'|---' * (len(contexts) + 2)}|")
-    for name, each in runners.items():
+    for name in open_order(folders, given.genai):
+        each = runners[name]
         base = list(folders)[-1] if not given.no_builder else next(iter(folders))
         base = f"{base}, genai" if name.endswith("genai") else base
         cells = []

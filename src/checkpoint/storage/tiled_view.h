@@ -18,7 +18,7 @@ namespace onnx_external {
 // The memory of a tile, which allows runs of 4 KiB on both sides for any element type; and the
 // memory of a tile of whole rows, whose readers also need other buffers.
 inline constexpr std::uint64_t kTileBytes = std::uint64_t{16} << 20;
-inline constexpr std::uint64_t kWholeRowsTileBytes = std::uint64_t{12} << 20;
+inline constexpr std::uint64_t kWholeRowsTileBytes = std::uint64_t{8} << 20;
 // Besides its tile, a reader needs at most Checkpoint::kReadScratchBytes. With this many readers at
 // once, a save or a verification stays below 64 MiB; further threads wait.
 inline constexpr int kMaxTiles = 3;

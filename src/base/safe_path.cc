@@ -238,7 +238,7 @@ Result<std::shared_ptr<const SourceFile>> open_beneath(const Directory& folder,
 
 Result<std::shared_ptr<const SourceFile>> open_data_file(const Directory& folder,
                                                          std::string_view location,
-                                                         bool* is_hub_link) {
+                                                         bool* is_hub_link, DataCheck check) {
   TRY_ASSIGN(const auto plain, plain_location(location));
   const std::filesystem::path path = folder.path() / plain;
   UniqueFd fd(open_in(folder.fd(), plain));
@@ -271,7 +271,7 @@ Result<std::shared_ptr<const SourceFile>> open_data_file(const Directory& folder
                     "permissions: it could be a private file from elsewhere; copy it: cp FILE "
                     "FILE.new && mv FILE.new FILE");
   }
-  if (file) {
+  if (file && check == DataCheck::kContents) {
     TRY(check_is_data(**file));
   }
   return file;

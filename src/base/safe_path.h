@@ -2,6 +2,7 @@
 // leaving their folder.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -11,6 +12,11 @@
 #include "onnx_external/result.h"
 
 namespace onnx_external {
+
+// Whether open_data_file() checks the contents of the file. To search for unwritten ranges in a
+// file that was just saved, Linux looks at every page of it, so a file that is opened for each of
+// its tensors should be searched once.
+enum class DataCheck : std::uint8_t { kContents, kNone };
 
 // Accepts a single plain file name: not empty, no '/', '\\', NUL or control character, not "." or
 // "..", at most 255 bytes. Otherwise fails with kInvalidArgument and says which rule is broken.
@@ -43,9 +49,10 @@ namespace onnx_external {
 // folder's owner and everybody who may read the folder may read the file: the hard link then cannot
 // disclose a private file in another folder. Stores in `is_hub_link` whether the file is a link in
 // the Hub's cache. If the file is missing, the error names files that may be it. A file with other
-// contents (base/foreign_format.h) or an incompletely written file is an error (kInvalidArgument).
-[[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_data_file(const Directory& folder,
-                                                                       std::string_view location,
-                                                                       bool* is_hub_link = nullptr);
+// contents (base/foreign_format.h) or an incompletely written file is an error (kInvalidArgument),
+// unless `check` is kNone.
+[[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_data_file(
+    const Directory& folder, std::string_view location, bool* is_hub_link = nullptr,
+    DataCheck check = DataCheck::kContents);
 
 }  // namespace onnx_external

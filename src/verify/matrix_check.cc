@@ -13,7 +13,6 @@
 #include "base/try.h"
 #include "save/packed_json.h"
 #include "save/planned_bytes.h"
-#include "verify/range_file.h"
 
 namespace onnx_external {
 namespace {
@@ -114,7 +113,7 @@ Status check_matrix(const Directory& folder, std::span<const RangeCheck* const> 
            ->equals;
   std::array<OpenPart, kMatrixParts> parts;
   for (std::size_t i = 0; i < checks.size(); ++i) {
-    parts[i].file = open_range(folder, *checks[i], answers[i]);
+    parts[i].file = open_range(folder, *checks[i], tools.checked, answers[i]);
     if (parts[i].file != nullptr && tools.options.drop_cache == DropCache::kYes) {
       const std::uint64_t row_bytes = part_row_bytes(*checks[i]->equals);
       drop_pages(parts[i].file->fd(), checks[i]->offset + first * row_bytes, count * row_bytes);

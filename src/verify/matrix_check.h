@@ -15,6 +15,7 @@
 #include "base/progress_meter.h"
 #include "save/row_packer.h"
 #include "verify/range_check.h"
+#include "verify/range_file.h"
 
 namespace onnx_external {
 
@@ -45,6 +46,7 @@ struct MatrixTools {
   ByteComparer& comparer;
   PackingBuffers& buffers;
   BufferPool& tiles;
+  CheckedFiles& checked;
   ProgressMeter& meter;
 };
 

@@ -46,13 +46,18 @@ WantedBytes find_wanted(const Checkpoint* checkpoint, const RangeCheck& check) {
 class ChunkReader {
  public:
   ChunkReader(const RangeCheck& check, const CheckChunk& chunk, const Checkpoint* checkpoint,
-              const VerifyOptions& options, BufferPool& tiles)
-      : check_(check), chunk_(chunk), checkpoint_(checkpoint), options_(options), tiles_(tiles) {}
+              const VerifyOptions& options, BufferPool& tiles, CheckedFiles& checked)
+      : check_(check),
+        chunk_(chunk),
+        checkpoint_(checkpoint),
+        options_(options),
+        tiles_(tiles),
+        checked_(checked) {}
 
   // Reads the chunk; an error of the data file becomes answer.fault.
   [[nodiscard]] Status run(const Directory& folder, ByteComparer& comparer, ProgressMeter& meter,
                            RangeAnswer& answer) const {
-    const auto file = open_range(folder, check_, answer);
+    const auto file = open_range(folder, check_, checked_, answer);
     if (file == nullptr) {
       return meter.step(chunk_.length);
     }
@@ -197,6 +202,7 @@ class ChunkReader {
   const Checkpoint* checkpoint_;
   const VerifyOptions& options_;
   BufferPool& tiles_;
+  CheckedFiles& checked_;
 };
 
 // Chunks of one range come in order: the first fault and the first difference are the range's.
@@ -229,6 +235,7 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
   const int threads = thread_count(options.threads, bytes);
   std::vector<ByteComparer> comparers(static_cast<std::size_t>(threads));
   BufferPool tiles(kMaxTiles);
+  CheckedFiles checked;
   std::vector<PackingBuffers> buffers(static_cast<std::size_t>(threads));
   const auto read = [&](std::size_t number, int thread) {
     const auto [i, parts] = work.tasks[number];
@@ -239,12 +246,14 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
         of_matrix.push_back(&checks[chunks[i + part].check]);
       }
       const std::uint64_t row_bytes = part_row_bytes(*of_matrix.front()->equals);
-      return check_matrix(
-          directory, of_matrix, chunks[i].first / row_bytes, chunks[i].length / row_bytes,
-          {*checkpoint, options, comparer, buffers[static_cast<std::size_t>(thread)], tiles, meter},
-          std::span(answers).subspan(i, parts));
+      return check_matrix(directory, of_matrix, chunks[i].first / row_bytes,
+                          chunks[i].length / row_bytes,
+                          {*checkpoint, options, comparer,
+                           buffers[static_cast<std::size_t>(thread)], tiles, checked, meter},
+                          std::span(answers).subspan(i, parts));
     }
-    const ChunkReader reader(checks[chunks[i].check], chunks[i], checkpoint, options, tiles);
+    const ChunkReader reader(checks[chunks[i].check], chunks[i], checkpoint, options, tiles,
+                             checked);
     return reader.run(directory, comparer, meter, answers[i]);
   };
   // To compare places takes less time than an OpenMP region (2 GB, linked: 3 % of the save).

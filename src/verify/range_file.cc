@@ -23,11 +23,16 @@ Fault fault_of(const Error& error) {
 }
 
 std::shared_ptr<const SourceFile> open_range(const Directory& folder, const RangeCheck& check,
-                                             RangeAnswer& answer) {
-  auto file = open_data_file(folder, check.location, &answer.hub_link);
+                                             CheckedFiles& checked, RangeAnswer& answer) {
+  const bool was_checked = checked.contains(check.location);
+  auto file = open_data_file(folder, check.location, &answer.hub_link,
+                             was_checked ? DataCheck::kNone : DataCheck::kContents);
   if (!file) {
     answer.fault = fault_of(file.error());
     return nullptr;
+  }
+  if (!was_checked) {
+    checked.add(check.location);
   }
   answer.hard_links = (*file)->link_count() > 1;
   if (!range_fits(check.offset, check.length, (*file)->size())) {

@@ -4,6 +4,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <set>
+#include <string>
 
 #include "base/directory.h"
 #include "base/file.h"
@@ -18,10 +21,28 @@ inline constexpr std::uint64_t kPlainStep = std::uint64_t{256} << 10;
 // Converts an error of open_data_file or of reading to a finding.
 [[nodiscard]] Fault fault_of(const Error& error);
 
+// The locations of files whose contents open_range() has checked. Thread-safe.
+class CheckedFiles {
+ public:
+  [[nodiscard]] bool contains(const std::string& location) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return locations_.contains(location);
+  }
+  void add(const std::string& location) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    locations_.insert(location);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<std::string> locations_;
+};
+
 // Opens the file and records in `answer` what kind of link it is. Returns null if there is no such
 // file or it does not contain the range; answer.fault then says so.
 [[nodiscard]] std::shared_ptr<const SourceFile> open_range(const Directory& folder,
                                                            const RangeCheck& check,
+                                                           CheckedFiles& checked,
                                                            RangeAnswer& answer);
 
 }  // namespace onnx_external

@@ -21,7 +21,7 @@ constexpr std::uint64_t kMaxChunks = 4096;
 
 // The model only claims the length, so the file must have it before it determines an allocation.
 bool is_in_file(const Directory& folder, const RangeCheck& check) {
-  const auto file = open_data_file(folder, check.location);
+  const auto file = open_data_file(folder, check.location, nullptr, DataCheck::kNone);
   return file && range_fits(check.offset, check.length, (*file)->size());
 }
 
@@ -65,7 +65,7 @@ std::set<std::string_view> overused_files(const Directory& folder,
     if (of_file.size() <= kMaxTimesRead) {
       continue;
     }
-    const auto file = open_data_file(folder, location);
+    const auto file = open_data_file(folder, location, nullptr, DataCheck::kNone);
     const std::uint64_t size = file ? (*file)->size() : 0;
     const std::uint64_t bytes = bytes_to_read(of_file, size);
     if (bytes > kAlwaysRead && bytes / kMaxTimesRead >= size) {

@@ -93,7 +93,7 @@ def cut_bytes(
         model: as for cut(), like all other arguments.
         module: take the nodes that the exporter made for this module.
         inputs: with `outputs`: values that the piece takes as inputs.
-        outputs: instead of a module: values that it computes.
+        outputs: instead of a module: values that the piece computes.
         without: modules whose nodes are left out of the piece.
 
     Raises:

@@ -49,7 +49,7 @@ def plan(
 ) -> Plan:
     """Return what `oe.save` would do with the same arguments, without writing anything.
 
-    The plan holds the arguments, so that `plan.save()` can carry it out.
+    The plan keeps the arguments, so that `plan.save()` can carry it out.
 
     ```python
     plan = oe.plan("graph.onnx", path="out/model.onnx", weights="checkpoint.pt")
@@ -66,7 +66,7 @@ def plan(
 
     Raises:
         MappingError: weights and keys do not fit one to one, or weights have no data.
-        Error: everything else that `oe.save` would raise before it writes.
+        Error: any other error that `oe.save` would raise before it writes.
     """
     planned = Plan.__new__(Plan)
     planned.__dict__.update(save(model, path, weights, dry_run=True, **how).__dict__)

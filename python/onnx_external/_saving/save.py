@@ -68,9 +68,9 @@ def save(
 
     Args:
         model: a torch ONNXProgram, a result of `oe.torch.skeleton`, an onnx_ir.Model, an
-            onnx.ModelProto of any size, the bytes of one, or a file; with or without data. A dict
-            of names to such models ({"encoder.onnx": ..., "decoder.onnx": ...}) makes models that
-            share their data files, where each byte is stored once.
+            onnx.ModelProto of any size, its bytes, or a file; with or without data. A dict of names
+            to such models ({"encoder.onnx": ..., "decoder.onnx": ...}) saves models that share
+            their data files, in which each byte is stored once.
         path: the model's file ("out/model.onnx"), or the folder of a "model.onnx"; folders are
             created. For several models: the folder. In a dry run, None examines no folder.
         weights: a checkpoint (a file, a shard index, a folder), an open `Checkpoint` (which
@@ -194,7 +194,7 @@ def save_model_with_external_data(
     Args:
         basepath: the folder of the model.
         model_location: the name of the model's file, such as "model.onnx".
-        initializer_location: the name of the folder for the data, beside the model.
+        initializer_location: the name of the folder for the data, next to the model.
         torch_load_paths: the checkpoint, in any form that `weights` of `oe.save` takes.
         onnx_model: the graph, in any form that `oe.save` takes.
 

@@ -34,7 +34,7 @@ def verify(
             save with `extra`, a list of both. None: the checksums in the manifest. Lazy tensors
             are computed one by one.
         cold: read from the disk instead of the page cache.
-        threads: the most threads that work at a time; 0 means one per CPU.
+        threads: the maximum number of threads; 0 means one per CPU.
         progress: as for `oe.save`.
         mapping: the mapping options of the save, if its manifest does not record them. `learn_map`
             is not needed: the manifest has the learned pairs.
@@ -78,7 +78,7 @@ def inspect(
     """List the contents of a checkpoint or a model. Nothing in the file is executed.
 
     Args:
-        paths: a model or a checkpoint, or the folder of one; several files are one checkpoint.
+        paths: a model or a checkpoint, or its folder; several files are read as one checkpoint.
         key: in a nested checkpoint, list only the dict of names to tensors under this key, such as
             "state_dict".
         variant: for a folder, the variant whose files are read: "fp16" reads
@@ -90,7 +90,7 @@ def inspect(
         filter: only names that contain a match of this regular expression (RE2).
         sha256: read every listed tensor and compute its digest.
         raw: list the stored parts of quantized weights instead of the floats they represent.
-        threads: the most threads that work at a time; 0 means one per CPU.
+        threads: the maximum number of threads; 0 means one per CPU.
         progress: as for `oe.save`.
 
     Raises:

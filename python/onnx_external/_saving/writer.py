@@ -56,7 +56,7 @@ class Writer:
             overwrite: replace an existing model.
             verify: read everything back before the model appears.
             fsync: wait until everything is on the disk.
-            threads: the most threads that finish() uses; 0 means one per CPU.
+            threads: the maximum number of threads for finish(); 0 means one per CPU.
             mapping: `oe.Mapping(partial=True)` accepts a graph that lacks weights; no runtime can
                 open such a model. Other options are errors: tensors are added by name.
             files: `oe.Layout(data_name=, data_dir=, max_shard_size=, align=)`.

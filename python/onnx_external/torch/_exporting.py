@@ -66,9 +66,9 @@ def skeleton(
     """Return the graph of a module without weights: a checkpoint fills its typed slots later.
 
     Args:
-        target: a module in eval mode (its parameters may be real, mapped, or on meta), a function
-            that makes one, which is called so that no parameter takes memory, or a result of
-            torch.export.export or torch.onnx.export(optimize=False).
+        target: a module in eval mode, whose parameters may be real, mapped, or on meta; a function
+            that makes such a module, called in such a way that parameters take no memory; or a
+            result of torch.export.export or torch.onnx.export(optimize=False).
         args: the arguments of the module: a tensor, a tuple of positional inputs, or a dict of
             inputs by name. numpy arrays become tensors.
         kwargs: inputs by name, in addition to positional inputs.
@@ -136,9 +136,9 @@ def export(
     ```
 
     Args:
-        target: a module in eval mode (its parameters may be real, mapped, or on meta), a function
-            that makes one, which is called so that no parameter takes memory, or a result of
-            torch.export.export or torch.onnx.export(optimize=False).
+        target: a module in eval mode, whose parameters may be real, mapped, or on meta; a function
+            that makes such a module, called in such a way that parameters take no memory; or a
+            result of torch.export.export or torch.onnx.export(optimize=False).
         args: example arguments of the module, which are traced: a tensor, a tuple of positional
             inputs, or a dict of inputs by name. numpy arrays become tensors.
         path: the model's file ("out/model.onnx"), or the folder of a "model.onnx".

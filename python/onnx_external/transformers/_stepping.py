@@ -116,7 +116,7 @@ def calls_of_several(model: Any, given: Mapping[str, Any]) -> list[dict[str, Any
     If the code of the model only accepts one token at a time, the result is None.
 
     Args:
-        model: a model of transformers.
+        model: a transformers model.
         given: the inputs of generate().
     """
     try:

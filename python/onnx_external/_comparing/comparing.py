@@ -159,7 +159,7 @@ def _differences(
 
 
 _MORE = 4
-"""The factor by which the worst of many elements may differ more than one of the largest does."""
+"""The factor by which the worst of many differences may exceed that of a largest element."""
 
 
 def _of_rows(difference: Array, size: Array, tolerance: Tolerance, row: int) -> Array:

@@ -35,7 +35,7 @@ _SHARE = 0.75
 
 @dataclass(frozen=True)
 class Scale:
-    """The scale of an array, and the counts behind it."""
+    """The scale of an array, the number of its ordinary elements, and the limit for masked ones."""
 
     size: float
     """The magnitude that 75 % of the ordinary elements do not exceed; 0 if all are zero."""

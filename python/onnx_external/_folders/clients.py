@@ -114,7 +114,7 @@ class Wanted:
         """Raise an error if a file that a client requires is missing.
 
         Args:
-            beside: the names of the files beside the graphs.
+            beside: the names of the files next to the graphs.
 
         Raises:
             ExportError: a file is missing.

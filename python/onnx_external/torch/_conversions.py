@@ -1,4 +1,4 @@
-"""Loads the functions by which torch.onnx converts operators only once for all exports."""
+"""Loads the functions with which torch.onnx converts operators only once for all exports."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from . import __path__ as package
 from . import __version__
 
 NATIVE = {
-    "save": "attach the weights of a checkpoint to a graph, or lay out a model's own",
+    "save": "attach a checkpoint's weights to a graph, or rearrange the weights of a model",
     "verify": "read a written model back, and compare every byte",
-    "inspect": "list what is in a checkpoint or a model",
-    "cut": "cut a module out of a model, over the same data files",
+    "inspect": "list the contents of a checkpoint or a model",
+    "cut": "cut a module out of a model, sharing its data files",
 }
 """The commands that are separate executables, such as save-external."""
 

@@ -26,7 +26,7 @@ from .operator import cached_attention
 from .translating import STANDARD_OPSET, Form, translations
 
 _SAME = {"dropout", "scaling", "is_causal", "softcap", "s_aux", "position_bias"}
-"""Arguments of attention that affect the result."""
+"""Arguments of attention functions that affect the result, and are supported."""
 _NEEDLESS = {
     "cache_position", "deterministic", "layer_idx", "logits_to_keep", "num_items_in_batch",
     "output_attentions", "output_hidden_states", "output_router_logits", "past_key_values",
@@ -148,9 +148,9 @@ class _Trace:
         """The reasons, by the id of the cache layer."""
         self._form = form
         self._updates: dict[int, _Update] = {}
-        """The updates, by the id of the keys."""
+        """The cache updates, by the id of the keys that they returned."""
         self._masks: dict[int, Mask] = {}
-        """The masks, by their id."""
+        """The masks, by the id of the tensor."""
         self._is_spoiled = False
 
     def updating(self, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -308,7 +308,7 @@ def _why_not_sizes(module: Any, query: torch.Tensor, key: torch.Tensor, value: t
 def _why_not_function(
     name: str, plain: Callable[..., Any], module: Any, given: Mapping[str, Any]
 ) -> str:
-    """Return why the model's own attention function is not known to be equivalent."""
+    """Return why the model's attention function may not be equivalent; "" if it is."""
     taken = inspect.signature(plain).parameters
     scale = given.get("scaling")
     if scale is not None and not isinstance(scale, (int, float)):

@@ -22,7 +22,7 @@ class Mask:
     """A mask that transformers made while a model is traced."""
 
     made: torch.Tensor
-    """The mask as bools or summands of scores, [batch, 1, new tokens, all tokens]."""
+    """The mask, [batch, 1, new tokens, all tokens]: booleans, or values to add to the scores."""
     why_not: str
     """The reason why attention with this mask is not fused; "" if it is."""
     bias: torch.Tensor | None = None

@@ -133,11 +133,12 @@ _TYPES: dict[str, _Type] = {
         lambda value: isinstance(value, (str, Quantize)), '"int4", a scheme, or oe.Quantize(...)'
     ),
     "clients": _Type(
-        lambda value: isinstance(value, str) or are_names(value), "the name of a client, or several"
+        lambda value: isinstance(value, str) or are_names(value),
+        "the name of a client, or a list of names",
     ),
     "variants": _Type(
         lambda value: isinstance(value, str) or are_names(value),
-        "the name of a variant, or several",
+        "the name of a variant, or a list of names",
     ),
     "classes": _Type(_is_several, "a list of classes"),
     "custom": _Type(_is_several, "a list of classes and modules"),

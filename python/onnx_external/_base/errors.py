@@ -18,7 +18,7 @@ from .spelling import spelled
 
 
 class Item(NamedTuple):
-    """One line of a list: a weight of the graph or a key of the checkpoint."""
+    """An entry in a list of an error: a weight of the graph, or a key of the checkpoint."""
 
     name: str
     form: str

@@ -21,7 +21,7 @@ class Keyword(NamedTuple):
 
     default: Any
     text: str
-    """Its description, from the docstring of the TypedDict."""
+    """The description of the keyword, from the docstring of the TypedDict."""
     takes_none: bool
 
 

@@ -18,7 +18,7 @@ StrPath = str | os.PathLike[str]
 
 Weights = StrPath | BinaryIO | abc.Mapping[str, Any] | abc.Iterable[Any]
 """A checkpoint: a file, a shard index, a folder, a binary stream, an open `Checkpoint`, a dict of
-names to tensors (a state dict), a module of torch (its state dict), or several of these."""
+names to tensors (a state dict), a torch module (its state dict), or several of these."""
 
 LayoutName = Literal["single", "per-tensor", "shards", "inline", "link"]
 """Where a model's data is stored; `oe.save` describes each layout."""

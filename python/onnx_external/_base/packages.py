@@ -1,4 +1,4 @@
-"""Optional packages, and the messages when one is missing."""
+"""Checks for optional packages, and messages about those that are missing."""
 
 from __future__ import annotations
 

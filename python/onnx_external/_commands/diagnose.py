@@ -50,7 +50,8 @@ def parser() -> Parser:
         "--provider", action="append", help="the execution provider for ONNX Runtime; default: cpu"
     )
     parser.add_argument(
-        "--task", help="the task of the model, e.g. text-generation, or a class of transformers"
+        "--task",
+        help="the task of the model, e.g. text-generation, or the name of a transformers class",
     )
     parser.add_argument("--dtype", help="the float type that the graph computes in")
     _add_strategy(parser)

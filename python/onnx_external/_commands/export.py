@@ -94,7 +94,8 @@ def _add_graph_options(parser: Parser) -> None:
         "folder's tokenizer or processor returns)",
     )
     parser.add_argument(
-        "--task", help="the task of the model, e.g. text-generation, or a class of transformers"
+        "--task",
+        help="the task of the model, e.g. text-generation, or the name of a transformers class",
     )
     parser.add_argument("--dtype", help="the float type to compute in, e.g. float32")
     parser.add_argument(

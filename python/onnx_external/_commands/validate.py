@@ -158,7 +158,8 @@ def _add_folder(parser: Parser) -> None:
         "-o", "--output", help="the folder to export to; default: a temporary folder"
     )
     folder.add_argument(
-        "--task", help="the task of the model, e.g. text-generation, or a class of transformers"
+        "--task",
+        help="the task of the model, e.g. text-generation, or the name of a transformers class",
     )
     folder.add_argument("--dtype", help="the float type to compute in, e.g. float16")
     folder.add_argument(
@@ -273,7 +274,7 @@ def _print_next(report: Validation, source: str) -> None:
     judged = [each for each in report.graphs if each.quality is not None and not each.quality.ok]
     wrong = next((each for each in report.graphs if each.wrong or each in judged), None)
     if wrong is not None and is_transformers(source) and os.path.isfile(wrong.model):
-        print(f"onnx-external diagnose {wrong.model} --against {source} names the module")
+        print(f"to find the wrong module: onnx-external diagnose {wrong.model} --against {source}")
 
 
 def _validated(given: argparse.Namespace) -> Validation:

@@ -47,8 +47,8 @@ def compiled(function: Function, tree: FunctionNode) -> CodeType:
     if made is None or made.co_freevars != code.co_freevars:
         names = made.co_freevars if made is not None else ()
         raise RewriteError(
-            f"{function.name} cannot be rewritten: its rewritten code would see the outer names "
-            f"{names}, and not {code.co_freevars}",
+            f"{function.name} cannot be rewritten: its rewritten code would use the outer names "
+            f"{names}, not {code.co_freevars}",
             function.where,
         )
     changes = {"co_name": code.co_name}
@@ -139,8 +139,8 @@ def _restore_code(function: FunctionType, before: CodeType, ours: CodeType) -> N
         function.__code__ = before
     elif function.__code__ is not before:
         warnings.warn(
-            f"the code of {function.__module__}.{function.__qualname__} was exchanged by somebody "
-            "else while it was rewritten, and is left as it is",
+            f"the code of {function.__module__}.{function.__qualname__} was replaced by other code "
+            "while it was rewritten, and is not restored",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -38,7 +38,7 @@ def room_for_diffs(folder: str | os.PathLike[str] | None) -> Iterator[Write]:
     target = Path(folder)
     with _told(target):
         if target.is_dir() and any(target.iterdir()):
-            raise ExistsError(f"{target}: has files already; use a new folder")
+            raise ExistsError(f"{target}: already contains files; use a new folder")
         if target.exists() and not target.is_dir():
             raise ExistsError(f"{target}: is not a folder; use a new one")
         parent = next(each for each in target.absolute().parents if each.exists())

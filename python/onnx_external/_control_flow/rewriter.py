@@ -76,12 +76,12 @@ class Rewriting:
             "rewritten lines": self.places,
             "notes": self.notes,
             "paths that no input set takes": self.unreached,
-            "functions that could not be looked into": self.missing,
+            "functions that could not be examined": self.missing,
         }
         for title, lines in titles.items():
             told += [f"{title}:", *(f"  {each}" for each in lines)] if lines else []
         if self.changes:
-            told.append("changes[0].diff is what was changed in the first function")
+            told.append("changes[0].diff shows the changes in the first function")
         return screen(told)
 
     def to_dict(self) -> dict[str, Any]:
@@ -172,8 +172,8 @@ class Rewriter:
             if not _alike(wanted, got):
                 names = ", ".join(each.name for each in made.changes)
                 raise RewriteError(
-                    f"the rewritten module gives other results than the module for input set "
-                    f"{number}; please report it, with the code of {names}"
+                    "the results of the rewritten module differ from those of the module for input "
+                    f"set {number}; please report this, with the code of {names}"
                 )
 
     def _results(self, one: InputSet) -> list[Any]:
@@ -214,8 +214,8 @@ class Rewriter:
             return False
         cause = list(chain(error))[-1]
         self._as_in_eager = (
-            "torch.compiler.is_compiling() and is_exporting() are False in the trace: the code "
-            f"fails otherwise ({type(cause).__name__}: {cause})".splitlines()[0]
+            "torch.compiler.is_compiling() and is_exporting() return False in the trace, because "
+            f"the code fails otherwise ({type(cause).__name__}: {cause})".splitlines()[0]
         )
         return True
 
@@ -223,9 +223,9 @@ class Rewriter:
         """Raise an error for a lookup by the text of a tensor's value, which has no graph."""
         if any(map(is_key_of_tensor, chain(error))):
             raise RewriteError(
-                "something is looked up by the text of a tensor's value, and a graph has no texts; "
-                'write the text where it is looked up, as in self.experts[f"expert_{index}"], loop '
-                "over all items, or stack their weights and take those by the index",
+                "an item is looked up by the text of a tensor's value, but a graph has no strings; "
+                'write the string in the lookup itself, as in self.experts[f"expert_{index}"], '
+                "loop over all items, or stack their weights and index the stack",
                 line_of(error, self.observed),
             ) from error
 
@@ -260,7 +260,7 @@ class Rewriter:
                 if not self.learn(error):
                     self._refuse_lookup(error)
                     raise
-        raise RewriteError(f"the module cannot be rewritten in {_MOST_TRIES} tries")
+        raise RewriteError(f"the module could not be rewritten in {_MOST_TRIES} attempts")
 
 
 def _some_empty(input_sets: Sequence[InputSet]) -> bool:

@@ -114,12 +114,9 @@ def _line(key: str) -> str:
 
 def _words(seen: Seen, outcome: object) -> str:
     if seen.kind in ("for", "comprehension"):
-        rounds = int(str(outcome))
-        if not rounds:
-            return f"every input set has an iteration of this {seen.kind}"
-        many = "one iteration" if rounds == 1 else "several iterations"
-        return f"no input set has {many} of this {seen.kind}"
-    return f"no input set makes this {outcome} ({seen.kind})"
+        times = ("zero times", "once", "several times")[int(str(outcome))]
+        return f"no input set runs this `{seen.kind}` {times}"
+    return f"no input set makes this condition {outcome} ({seen.kind})"
 
 
 def _dedented(lines: Sequence[str], width: int) -> list[str]:

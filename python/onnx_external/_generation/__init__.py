@@ -1,1 +1,1 @@
-"""Text generation with exported decoders, on ONNX Runtime alone."""
+"""Text generation with exported decoders, which needs only ONNX Runtime and tokenizers."""

@@ -84,7 +84,7 @@ class Numbers:
     _steps: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
     """How often one layer uses each name, by stack and kind."""
     _last: dict[int, dict[str, int]] = field(default_factory=dict)
-    """The largest number of each name in a repeated layer, by stack."""
+    """The largest number that a repeated layer uses in each name, by stack."""
 
     def __post_init__(self) -> None:
         """Count how often layers use each name."""

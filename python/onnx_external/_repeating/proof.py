@@ -240,7 +240,7 @@ class _Comparing:
             if not any(self._stands_for(origin))
         ]
         if len(rest) != len(others):
-            raise Unprovable("it returns something other than a shallower model")
+            raise Unprovable("its outputs differ from those of a shallower model")
         remaining = iter(others)
         for number, origin in enumerate(self._deep.outputs):
             segment = self._layer_of(origin)
@@ -275,7 +275,7 @@ class _Comparing:
         last = len(self._deep.segments) - 1
         wanted = self._lifted(self._shallow.outputs[number], last, self._visits[last])
         if not self._fits(origin, wanted, last):
-            raise Unprovable("it returns something other than a shallower model")
+            raise Unprovable("its outputs differ from those of a shallower model")
         return Slot(number, NOWHERE)
 
     def _check_counts(self) -> None:
@@ -307,11 +307,11 @@ class _Comparing:
         for number, slot in self._proof.inputs.items():
             alone = slot.segment.stack >= 0
             if alone and len(users[slot.number]) > 1:
-                raise Unprovable(f"input {number} is another one for some layers")
+                raise Unprovable(f"input {number} differs between layers")
             if shared.setdefault(slot.number, not alone) is alone:
                 raise Unprovable(f"input {number} belongs to one layer, but is also used by others")
             if not alone and sum(s.number == slot.number for s in self._proof.inputs.values()) > 1:
-                raise Unprovable(f"input {number} is another one for some layers")
+                raise Unprovable(f"input {number} differs between layers")
         self._match_unused()
         if self._deep.given.count(False) != self._shallow.given.count(False):
             raise Unprovable(

@@ -438,7 +438,9 @@ def _contained(name: str, base: str | os.PathLike[str], location: str | os.PathL
         folder = os.path.realpath(base)
         if os.path.commonpath((folder, os.path.realpath(path))) != folder:
             raise refused(
-                name, f"its location {location!r} is outside of {str(base)!r}", "move the file"
+                name,
+                f"its location {location!r} is outside the folder {str(base)!r}",
+                "move the file",
             )
     return path
 

@@ -44,7 +44,7 @@ class Conditional(NamedTuple):
     tests: tuple[Any, ...]
     """The sympy expressions that are true if the branch is taken."""
     guard: Any
-    """The guard of torch."""
+    """torch's guard."""
 
 
 _stacks: weakref.WeakKeyDictionary[ShapeEnv, list[Any]] = weakref.WeakKeyDictionary()

@@ -88,7 +88,7 @@ def define(size: Any, expression: Any) -> None:
 
 
 def expanded(environment: Any, expression: Any) -> Any:
-    """Return an expression with the sizes that conditions choose replaced by definitions."""
+    """Return an expression in which sizes chosen by conditions are replaced with definitions."""
     return expression.xreplace(getattr(environment, _VALUES, {}))
 
 

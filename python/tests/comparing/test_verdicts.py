@@ -394,5 +394,5 @@ def test_the_command_says_how_to_find_the_module(tmp_path: Path, capsys: Any) ->
     assert not capsys.readouterr().out
     (tmp_path / "config.json").write_text("{}")
     _print_next(report, str(tmp_path))
-    told = f"diagnose {tmp_path}/model.onnx --against {tmp_path} names the module"
+    told = f"module: onnx-external diagnose {tmp_path}/model.onnx --against {tmp_path}"
     assert told in capsys.readouterr().out

@@ -1063,16 +1063,16 @@ def matched(x: int) -> Any:
 WITHOUT_ABSORBING = {generators}
 """What follows their tests cannot be moved."""
 REFUSED = {
-    yields_in_a_loop: "a yield or await is below a test",
-    yields_below_a_test: "a yield or await is below a test",
+    yields_in_a_loop: "a yield or await is inside a condition",
+    yields_below_a_test: "a yield or await is inside a condition",
     generator_kept: "write a list",
     bound_in_a_comprehension: "write a loop",
-    bound_in_the_middle: "bind the name in a statement before it",
+    bound_in_the_middle: "bind the name in a statement before",
     deleted_and_read: "y is deleted in a branch",
-    finally_returns: "`finally` is left by return",
+    finally_returns: "`finally` contains return",
     caught: "is caught in the same function",
     guarded: "the guard of a `case`",
-    class_body: "in the body of a class",
-    sees_names: r"locals\(\) is below a test",
-    functions_in_a_comprehension: "a function is made in each iteration",
+    class_body: "in a class body",
+    sees_names: r"locals\(\) is inside a condition",
+    functions_in_a_comprehension: "a function is created in each iteration",
 }

@@ -180,7 +180,7 @@ def test_code_that_others_replaced_is_left_with_a_note() -> None:
     before = times.__code__
     theirs = recursive.__code__
     try:
-        with pytest.warns(RuntimeWarning, match="times was exchanged by somebody else"):
+        with pytest.warns(RuntimeWarning, match="times was replaced by other code"):
             with applied({times: other.__code__}, None):
                 times.__code__ = theirs
         assert times.__code__ is theirs

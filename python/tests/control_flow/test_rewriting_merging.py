@@ -155,7 +155,7 @@ class WritesBeforeTheTest(torch.nn.Module):
 
 
 def test_a_call_that_writes_before_its_test_is_not_split(tmp_path: Path) -> None:
-    with pytest.raises(RewriteError, match=r"py:\d+:\d+: .* writes to a tensor before the test"):
+    with pytest.raises(RewriteError, match=r"py:\d+:\d+: .* writes to a tensor before the cond"):
         _exported(WritesBeforeTheTest(), tmp_path, UP, DOWN)
 
 

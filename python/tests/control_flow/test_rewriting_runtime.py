@@ -384,7 +384,7 @@ def test_what_grows_in_a_loop_needs_max_iterations() -> None:
     error = refused(function, sets[0], "ids and steps grows|max_iterations")
     assert error.where == "u.py:5:4"
     module = proved(function, *sets, dims=ROWS, max_iterations=12)
-    assert module.rt.notes == ["u.py:5:4: the loop ends after 12 iterations at the latest"]
+    assert module.rt.notes == ["u.py:5:4: the loop ends after at most 12 iterations"]
 
 
 def test_rows_of_different_lengths_are_padded_to_what_bounds_them() -> None:
@@ -501,7 +501,9 @@ def test_a_loop_whose_state_changes_its_form_is_refused() -> None:
         return rt.for_(x, lambda row, h: (row,), ("h",), (None,), False, "u.py:1:0")
 
     refused(shape, UP, "h has 2 dimensions before an iteration of the loop and 1 after it")
-    refused(none, UP, "u.py:1:0: h is None before an iteration .* give it a tensor before the loop")
+    refused(
+        none, UP, "u.py:1:0: h is None before an iteration .* set it to a tensor before the loop"
+    )
 
 
 # --- numbers and indices

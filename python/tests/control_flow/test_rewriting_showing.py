@@ -115,9 +115,9 @@ def test_outcomes_that_no_input_set_has_are_named() -> None:
     observed = observe(Net(), [((torch.ones(2),), {})])
     line = Net.forward.__code__.co_firstlineno
     assert untaken(observed) == [
-        f"test_rewriting_showing.py:{line + 1}: no input set makes this False (if)",
-        f"test_rewriting_showing.py:{line + 3}: every input set has an iteration of this for",
-        f"test_rewriting_showing.py:{line + 3}: no input set has one iteration of this for",
+        f"test_rewriting_showing.py:{line + 1}: no input set makes this condition False (if)",
+        f"test_rewriting_showing.py:{line + 3}: no input set runs this `for` zero times",
+        f"test_rewriting_showing.py:{line + 3}: no input set runs this `for` once",
     ]
 
 
@@ -126,7 +126,7 @@ def test_a_rewriting_is_printed_in_lines_and_says_where_the_diff_is() -> None:
         [Change("M.forward", "/a/m.py", 3, 1, "if x:\n", "rt.if_(x)\n")],
         ["m.py:4"],
         ["m.py:9: the assert is left out"],
-        ["m.py:4: no input set makes this False (if)"],
+        ["m.py:4: no input set makes this condition False (if)"],
     )
     assert str(made).splitlines() == [
         "rewritten functions: 1",
@@ -136,8 +136,8 @@ def test_a_rewriting_is_printed_in_lines_and_says_where_the_diff_is() -> None:
         "notes:",
         "  m.py:9: the assert is left out",
         "paths that no input set takes:",
-        "  m.py:4: no input set makes this False (if)",
-        "changes[0].diff is what was changed in the first function",
+        "  m.py:4: no input set makes this condition False (if)",
+        "changes[0].diff shows the changes in the first function",
     ]
     assert str(Rewriting()) == "nothing was rewritten"
     assert made.to_dict()["changes"][0]["diff"] == made.changes[0].diff

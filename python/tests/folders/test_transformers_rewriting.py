@@ -169,7 +169,7 @@ def test_a_folder_for_the_diffs_that_cannot_be_written_is_refused_at_once(
     full.mkdir()
     (full / "mine").touch()
     for diffs, words in (
-        (full, "has files already"),
+        (full, "already contains files"),
         (full / "mine" / "more", "cannot be written"),
     ):
         assert run(source, "-o", tmp_path / "out", "--dump-rewriting", diffs) == 1

@@ -94,7 +94,7 @@ def blamed(error: BaseException, observed: Observation) -> set[str]:
 
 
 def _indexed_at(errors: Iterable[BaseException], paths: set[str]) -> set[str]:
-    """Return the keys of the subscripts whose index was asked for its value."""
+    """Return the keys of the subscripts at which Python asked for the value of the index."""
     for each in errors:
         for path, place in _frames(each.__traceback__):
             nodes = filter(is_indexed, ast.walk(_tree(path))) if path in paths else ()
@@ -105,12 +105,12 @@ def _indexed_at(errors: Iterable[BaseException], paths: set[str]) -> set[str]:
 
 
 def is_key_of_tensor(error: BaseException) -> bool:
-    """Return whether a dict lookup failed for the text of a tensor."""
+    """Return whether a dict lookup failed because the key was the text of a tensor."""
     return isinstance(error, KeyError) and "FakeTensor(" in str(error)
 
 
 def _is_of_lookup(error: BaseException) -> bool:
-    """Return whether a dict lookup failed for a tensor, its text, or a number computed from it."""
+    """Return whether a lookup failed for a key that is a tensor, its text, or computed from it."""
     if is_key_of_tensor(error):
         return True
     return isinstance(error, TypeError) and "unhashable type: non-nested SymInt" in str(error)

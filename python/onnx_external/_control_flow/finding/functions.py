@@ -134,17 +134,17 @@ def source_of(function: FunctionType) -> Function | Missing | None:
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:
         made = code.co_filename == "<string>" and function.__name__.startswith("__")
-        return None if made else Missing(function.__qualname__, where, "its source is not there")
+        return None if made else Missing(function.__qualname__, where, "its source is not found")
     definitions = _definitions("".join(lines))
     at_line = definitions.get((code.co_name, code.co_firstlineno), [])
     fitting = [(node, owner) for node, owner in at_line if _fits(node, code)]
     if code.co_name == "<lambda>" and hasattr(code, "co_positions"):
         fitting = fitting[-1:]  # those before it are lambdas around it
     if not fitting:
-        why = "its source is not what is running (has the file changed?)"
+        why = "its source differs from the code that runs (has the file changed?)"
         return Missing(function.__qualname__, where, why)
     if len(fitting) > 1:
-        return Missing(function.__qualname__, where, "several functions stand in this line")
+        return Missing(function.__qualname__, where, "there are several functions in this line")
     node, owner = fitting[0]
     if isinstance(node, ast.AsyncFunctionDef):
         return None

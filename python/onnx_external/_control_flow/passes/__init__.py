@@ -66,7 +66,7 @@ def rewrite(
         assert isinstance(last, ast.Return) and last.value is not None
         if len(around.body) > 1:
             raise choice.refused(
-                tree, "`:=` in a lambda that depends on a tensor: write a function"
+                tree, "a lambda with `:=` depends on a tensor: write a function instead"
             )
         tree.body = last.value
     else:

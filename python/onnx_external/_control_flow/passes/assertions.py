@@ -70,6 +70,6 @@ def _refuse_handlers(rewriter: FunctionBody, node: ast.stmt, kinds: set[str]) ->
         if handler.type is None or not kinds or names & {*kinds, "Exception", "BaseException"}:
             raise rewriter.choice.refused(
                 node,
-                "an exception that depends on a tensor is caught in the same function: test its "
-                "condition by an `if` instead",
+                "an exception that depends on a tensor is caught in the same function: use an `if` "
+                "with its condition instead",
             )

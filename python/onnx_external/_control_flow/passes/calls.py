@@ -43,8 +43,8 @@ class _Splitting(ast.NodeTransformer):
         if any(isinstance(each, ast.NamedExpr) for each in own_nodes(node)):
             raise self.choice.refused(
                 node,
-                "`:=` is in a call whose result depends on a tensor: bind the name in a statement "
-                "before it",
+                "`:=` is used in a call whose result depends on a tensor: bind the name in a "
+                "statement before the call",
             )
         test, then, other = (
             expression(node, text.format(key=key), __call=copy_of(node))

@@ -168,8 +168,8 @@ class Choice:
             if isinstance(each, ast.Yield | ast.YieldFrom | ast.Await):
                 raise self.refused(
                     each,
-                    "a yield or await is below a test or in a loop that depends on a tensor: "
-                    "compute in a function without it, and yield what that returns",
+                    "a yield or await is inside a condition or loop that depends on a tensor: "
+                    "compute the value in a function without it, and yield the result",
                 )
             if (
                 isinstance(each, ast.Call)
@@ -181,8 +181,8 @@ class Choice:
             ):
                 raise self.refused(
                     each,
-                    f"{each.func.id}() is below a test or in a loop that depends on a tensor, and "
-                    "would see other names there: pass it the names that it needs",
+                    f"{each.func.id}() is inside a condition or loop that depends on a tensor, "
+                    "where it would see other names: pass it the names that it needs",
                 )
 
     def refused(self, node: ast.AST, why: str) -> RewriteError:

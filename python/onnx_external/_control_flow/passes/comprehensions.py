@@ -70,7 +70,7 @@ def _refuse(choice: Choice, node: Any) -> None:
     """Raise an error if a comprehension contains code that cannot be rewritten."""
     if isinstance(node, ast.GeneratorExp) and not hasattr(node, _CONSUMED):
         raise choice.refused(
-            node, "a generator over what depends on a tensor: write a list, [...] for (...)"
+            node, "a generator depends on a tensor: write a list, [...] instead of (...)"
         )
     targets = set(stored(each.target for each in node.generators))
     for each in ast.walk(node):
@@ -79,13 +79,13 @@ def _refuse(choice: Choice, node: Any) -> None:
         ):
             raise choice.refused(
                 node,
-                "`:=`, yield or await is in a comprehension over what depends on a "
+                "`:=`, yield or await is used in a comprehension that depends on a "
                 "tensor: write a loop",
             )
         if isinstance(each, SCOPES) and loaded(each) & targets:
             raise choice.refused(
                 node,
-                "a function is made in each iteration of a comprehension over what depends on "
+                "a function is created in each iteration of a comprehension that depends on "
                 "a tensor: write a loop",
             )
 

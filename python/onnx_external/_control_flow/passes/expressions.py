@@ -108,8 +108,8 @@ class Expressions(comprehensions.Comprehensions):
             if any(isinstance(each, ast.NamedExpr) for each in own_nodes(part)):
                 raise self.choice.refused(
                     node,
-                    "`:=` is in an expression that depends on a tensor: bind the name in a "
-                    "statement before it",
+                    "`:=` is used in an expression that depends on a tensor: bind the name in a "
+                    "statement before the expression",
                 )
 
 

@@ -127,7 +127,7 @@ class FunctionRewriter(FunctionBody):
         for case in node.cases:
             if case.guard is not None and self.choice.condition(case.guard):
                 raise self.choice.refused(
-                    case.guard, "the guard of a `case` depends on a tensor: test it by an `if`"
+                    case.guard, "the guard of a `case` depends on a tensor: use an `if` instead"
                 )
             case.body = self.block(case.body)
         return node
@@ -138,7 +138,8 @@ class FunctionRewriter(FunctionBody):
                 FunctionRewriter(self.choice, each).run()
             elif any(map(self.choice.itself, own_nodes(each))):
                 raise self.choice.refused(
-                    each, "a test in the body of a class depends on a tensor: move it out"
+                    each,
+                    "a condition in a class body depends on a tensor: move it out of the class",
                 )
 
     def _name_super(self) -> None:

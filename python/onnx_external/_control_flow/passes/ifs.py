@@ -23,7 +23,7 @@ def if_(rewriter: FunctionBody, node: ast.If) -> list[ast.stmt]:
         return assertions.raise_(rewriter, node)
     key = choice.note(choice.key(node))
     if exits([node], (ast.Break, ast.Continue)):
-        raise choice.refused(node, "a loop is left by a test on a tensor in an unknown way")
+        raise choice.refused(node, "a condition on a tensor leaves a loop in an unsupported way")
     if exits([node], (ast.Return,)):
         return _returning(rewriter, node, key)
     return _binding(rewriter, node, key)
@@ -135,7 +135,7 @@ def _branch(
         raise rewriter.choice.refused(
             node,
             f"{gone[0]} is deleted in a branch that depends on a tensor, and read later: "
-            "bind it to None instead",
+            "set it to None instead",
         )
     body = rewriter.block(block)
     if live:

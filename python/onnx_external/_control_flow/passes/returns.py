@@ -224,12 +224,12 @@ def _lead_statement(choice: Choice, node: ast.stmt, lead: _Lead, flag: str) -> N
         node.body = _led(choice, node.body, lead, flag)
         return
     if not isinstance(node, ast.Try):
-        raise choice.refused(node, f"a {type(node).__name__} with a return under a chosen test")
+        raise choice.refused(node, f"a {type(node).__name__} contains a conditional return")
     if exits(node.finalbody, list(lead)):
         raise choice.refused(
             node,
-            "`finally` is left by return, break or continue, beside a test on a tensor: "
-            "move that behind the `try`",
+            "`finally` contains return, break or continue, and the `try` a condition on a tensor: "
+            "move the exit out of `finally`, to after the `try`",
         )
     leaves = exits(node.body, list(lead))
     node.body = _led(choice, node.body, lead, flag)

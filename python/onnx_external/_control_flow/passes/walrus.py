@@ -102,7 +102,7 @@ def _refused(choice: Choice, node: ast.expr) -> Exception:
     return choice.refused(
         node,
         "`:=` is in the middle of an expression that depends on a tensor: bind the name in a "
-        "statement before it",
+        "statement before the expression",
     )
 
 

@@ -44,7 +44,7 @@ def rounded(value: Any, digits: Any = None) -> Any:
     if not isinstance(value, torch.SymFloat) and not _is_float(value):
         if digits is None or digits >= 0:
             return value
-        raise RewriteError(f"round(value, {digits}) of a whole number that depends on a tensor")
+        raise RewriteError(f"round(value, {digits}) is not supported for an int tensor or a size")
     if digits is None:
         return torch.round(_number(value)).to(torch.int64)
     scale = 10.0**digits

@@ -204,8 +204,8 @@ class _Merged:
         kinds = {_kind(one), _kind(other)}
         if len(kinds) > 1:
             raise UnmergeableError(
-                f"the result is {' in one branch and '.join(sorted(kinds))} in the other; a graph "
-                "has one type for it: write both as floats or both as ints",
+                f"the result is {' in one branch and '.join(sorted(kinds))} in the other, but has "
+                "one type in a graph: write both as floats or both as ints",
                 self.key,
             )
 

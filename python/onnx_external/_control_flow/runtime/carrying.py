@@ -34,7 +34,7 @@ from onnx_external._control_flow.values import (
 
 Step: TypeAlias = Callable[..., tuple[Any, ...]]
 _TRIES = 12
-_UNSETTLED = "the types of what the loop carries do not settle"
+_UNSETTLED = "the types of the loop's state keep changing from iteration to iteration"
 
 
 @dataclass
@@ -166,8 +166,8 @@ class Carried:
 
     def _changed_otherwise(self, label: str) -> RewriteError:
         return self.refused(
-            f"{label} is changed in a loop other than by append; a deque can be, if it is full "
-            "before the loop"
+            f"{label} is changed in a loop other than by append, which is supported only for a "
+            "deque that is full before the loop"
         )
 
     def remove_marks(self) -> None:
@@ -280,7 +280,7 @@ class Carried:
                     raise self._changed_otherwise(place.label)
                 continue
             if isinstance(now, set):
-                raise self.refused(f"{place.label}, a set, is changed in a loop")
+                raise self.refused(f"the set {place.label} is changed in a loop")
             keys = (
                 range(len(now)) if isinstance(now, list) else dict.fromkeys([*now, *place.before])
             )
@@ -291,7 +291,7 @@ class Carried:
                 if at_key(now, key) is not old and _slot_id((number, key)) not in known:
                     if old is UNDEFINED or at_key(now, key) is UNDEFINED:
                         raise self.refused(
-                            f"{place.named(key)} is set first in a loop; set it before"
+                            f"{place.named(key)} is first set in a loop; set it before the loop"
                         )
                     found.append((number, key))
         if found:
@@ -309,7 +309,7 @@ class Carried:
             if pytree.tree_structure(one) != pytree.tree_structure(other):
                 raise self.refused(
                     f"{name} is {described(one)} before an iteration of the loop and "
-                    f"{described(other)} of another form after it"
+                    f"{described(other)} with another structure after it"
                 )
 
     def _labels(self) -> list[str]:
@@ -330,9 +330,9 @@ class Carried:
         if not isinstance(one, torch.Tensor) or not (
             isinstance(other, torch.Tensor) or is_number(other)
         ):
-            way = "; give it a tensor before the loop" if one is None else ""
+            way = "; set it to a tensor before the loop" if one is None else ""
             if type(one) is type(other) and hasattr(one, "__dict__"):
-                way = "; write to its attributes instead, as in x.state = y, or carry them by name"
+                way = "; set its attributes instead, as in x.state = y, or use a variable for each"
             raise self.refused(
                 f"{name} is {described(one)} before an iteration of the loop and "
                 f"{described(other)} "
@@ -358,8 +358,8 @@ class Carried:
             if by is None or by < 0 or place in self.growth:
                 raise self.refused(
                     f"{name} has another shape after each iteration of the loop: {_shape(one)}, "
-                    "then "
-                    f"{_shape(other)}; it must stay, or grow by a fixed number of items"
+                    f"then {_shape(other)}; its shape must stay the same, or grow by a fixed "
+                    "number of items"
                 )
             self.growth[place] = Growth(dim, before, by)
 
@@ -381,7 +381,7 @@ class Carried:
                 if isinstance(item, Collected):
                     if item.lengths is not None or item.values.shape[0] != 1:
                         raise self.refused(
-                            f"{label} gets as many items as a loop in a loop has iterations"
+                            f"{label} gets an item for each iteration of a loop inside a loop"
                         )
                     self.emitted.append(Emitted(number, is_in_front, True))
                 elif isinstance(item, torch.Tensor) or is_number(item):
@@ -390,7 +390,8 @@ class Carried:
                     )
                 else:
                     raise self.refused(
-                        f"{label}, a list that grows in a loop, gets {described(item)}"
+                        f"{label}, a list that grows in a loop, gets {described(item)}, not a "
+                        "tensor or number"
                     )
 
     def _bound(self, item: Any, label: str) -> Any:
@@ -401,8 +402,8 @@ class Carried:
         bound = self.state.bounds.get(item.shape[0].node.expr) if free == [0] else None
         if bound is None or is_free(bound):
             raise self.refused(
-                f"{label} gets rows of different lengths, and without an upper limit; cut them "
-                "from a tensor whose size bounds them, or pad them to one length"
+                f"{label} gets rows of different lengths without an upper limit; cut them "
+                "from a tensor whose size limits them, or pad them to one length"
             )
         return bound
 
@@ -432,7 +433,7 @@ def _like_unset(one: Any, other: Any, carried: Carried) -> Any:
         if isinstance(value, torch.Tensor):
             if any(map(is_free, value.shape)):
                 raise carried.refused(
-                    "a tensor that a loop sets first has another size in each iteration"
+                    "a tensor that is first set in a loop has a different size in each iteration"
                 )
             return torch.zeros(list(value.shape), dtype=value.dtype)
         return as_tensor(0, element_type(value)) if is_number(value) else value

@@ -12,12 +12,12 @@ from onnx_external._base.errors import RewriteError
 from onnx_external._control_flow.runtime.sizes import size_of
 
 _NO_ITEM = (
-    "one item is taken from a list whose length depends on a loop or a test on a tensor; stack the "
-    "list first, and index the tensor"
+    "a single item is taken from a list whose length depends on a loop or a condition on a tensor; "
+    "stack the list first, and index the tensor"
 )
 _READS = (
-    "an iteration of a loop reads from a list to which earlier iterations have appended; carry "
-    "the items that it needs in a variable"
+    "an iteration of a loop reads from a list to which earlier iterations have appended; store the "
+    "items that it needs in a variable"
 )
 
 
@@ -48,8 +48,8 @@ class Collected:
         """The items as one tensor."""
         if self.lengths is not None:
             raise RewriteError(
-                "the items of a list have different lengths: torch.cat and "
-                "torch.nn.utils.rnn.pad_sequence take such a list, nothing else"
+                "the items of a list have different lengths; only torch.cat and "
+                "torch.nn.utils.rnn.pad_sequence accept such a list"
             )
         return self.values if self.kept is None else self.values[self.kept]
 
@@ -98,9 +98,8 @@ class Collected:
         if name == "pad_sequence":
             return _padded(*args, **kwargs or {})
         raise RewriteError(
-            "a list whose length depends on a loop or a test on a tensor is given to "
-            f"torch.{name}; "
-            "torch.stack, torch.cat and pad_sequence take such a list"
+            "a list whose length depends on a loop or a condition on a tensor is passed to "
+            f"torch.{name}; only torch.stack, torch.cat and pad_sequence accept such a list"
         )
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -187,8 +186,8 @@ class Rows(list[Any]):
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise RewriteError(
-            "a list whose length depends on a loop or a test on a tensor is changed other than by "
-            "append; stack it first"
+            "a list whose length depends on a loop or a condition on a tensor is changed other "
+            "than by append; stack it first"
         )
 
     def __add__(self, other: list[Any]) -> list[Any]:
@@ -229,8 +228,8 @@ def _padded(
     """Perform the last step of torch.nn.utils.rnn.pad_sequence."""
     if len(_raw(items)) != 1 or side != "right":
         raise RewriteError(
-            "pad_sequence gets a list whose length depends on a loop or a test on a tensor beside "
-            "other items, or pads on the left"
+            "pad_sequence gets a list whose length depends on a loop or a condition on a tensor "
+            "together with other items, or pads on the left"
         )
     rows: torch.Tensor = _raw(items)[0].padded(value)
     return rows if batch_first else rows.transpose(0, 1)
@@ -241,7 +240,7 @@ def _concatenated(items: Any, dim: int) -> torch.Tensor:
     if any(isinstance(each, Collected) and each.lengths is not None for each in items):
         if dim != 0:
             raise RewriteError(
-                "items of different lengths are concatenated along another dimension"
+                "items of different lengths are concatenated along a dimension other than the first"
             )
         parts = [e.joined() if isinstance(e, Collected) else e for e in items]
         return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -1,4 +1,4 @@
-"""Conditions: a bool that Python knows, or a value that is computed in the graph."""
+"""Conditions, which are either bools known to Python or values computed in the graph."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def _one(value: torch.Tensor) -> torch.Tensor:
         return value.reshape(())
     shape = ", ".join(map(str, value.shape))
     raise RewriteError(
-        f"a tensor of shape ({shape}) is tested, which Python allows of one item only; use "
-        ".any() or .all()"
+        f"a tensor of shape ({shape}) is used as a condition, which Python allows only for "
+        "tensors with one element; use .any() or .all()"
     )
 
 
@@ -146,8 +146,8 @@ def _chosen(value: Any, other: Any, test: Any, conjunction: bool) -> Any:
     for each in (value, other):
         if not is_number(each) and not (isinstance(each, torch.Tensor) and each.dim() == 0):
             raise RewriteError(
-                f"{'and' if conjunction else 'or'} of a number and {described(each)}: write it as "
-                "`a if test else b`"
+                f"`{'and' if conjunction else 'or'}` combines a number and {described(each)}: "
+                "write `a if test else b` instead"
             )
     one, two = as_tensor(value), as_tensor(other)
     kind = promoted(one.dtype, two.dtype)

@@ -50,8 +50,9 @@ def answer(state: State, key: str, test: Any) -> Any:
 def _check_depth(state: State, decision: Decision) -> None:
     if decision.depth != state.depth:
         raise RewriteError(
-            "what a function returns cannot be one value, and the test that decides it stands in a "
-            "branch or a loop; give a tensor in both branches, for instance one of zeros",
+            "a function returns values that cannot be merged, and the condition that chooses "
+            "between them is in a branch or a loop; return a tensor in both branches, for instance "
+            "of zeros",
             decision.key,
         )
 
@@ -99,9 +100,9 @@ def _check_writes(state: State, call: Function, inner: str, places: Places) -> N
 
     if probe(state, attempt, places).mutated:
         raise RewriteError(
-            "what a function returns cannot be one value, and it writes to a tensor before the "
-            "test "
-            "that decides it; write to a clone instead, or give a tensor in both branches",
+            "a function returns values that cannot be merged, and it writes to a tensor before the "
+            "condition that chooses between them; write to a clone instead, or return a tensor in "
+            "both branches",
             inner,
         )
 

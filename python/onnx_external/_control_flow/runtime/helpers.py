@@ -189,11 +189,11 @@ class Runtime:
     def _leave_out(self, what: str, key: str) -> None:
         if self._state.refuses_assertions:
             raise RewriteError(
-                f"{what} depends on the value of a tensor, which a graph cannot raise; "
+                f"{what} depends on the value of a tensor, but a graph cannot raise exceptions; "
                 'asserts="omit" leaves it out',
                 key,
             )
-        self._state.note(f"{key}: {what} on the value of a tensor is left out of the graph")
+        self._state.note(f"{key}: {what} that depends on a tensor is left out of the graph")
 
     # Loops.
 
@@ -340,7 +340,7 @@ def whole_of(values: Any) -> torch.Tensor:
         return whole(values)
     columns, _ = values.rows()
     if len(columns) > 1:
-        raise RewriteError("the items are tuples, where a number or a tensor is expected")
+        raise RewriteError("the items are tuples, but a number or a tensor is expected")
     found: torch.Tensor = columns[0]
     return found
 

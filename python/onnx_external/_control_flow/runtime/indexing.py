@@ -69,8 +69,8 @@ def _write_at(tensor: torch.Tensor, items: list[Any], value: torch.Tensor) -> No
     """Write at indices some of which are tensors; write all other elements back unchanged."""
     if any(isinstance(each, (torch.Tensor, list)) and not _is_number(each) for each in items):
         raise RewriteError(
-            "a tensor is written to by an index that is a number and by another that is a tensor; "
-            "use torch.where or index_put with indices of one shape"
+            "a tensor is written to with one index that is a number and another that is a tensor; "
+            "use torch.where, or index_put with indices of one shape"
         )
     views = [slice(None) if _is_number(each) else each for each in items]
     seen = tensor[tuple(views)]
@@ -150,7 +150,7 @@ def _expanded(tensor: torch.Tensor, where: Any) -> list[Any]:
 def _bounds(state: State, cut: slice, size: Any) -> slice:
     """Return a slice with sizes in place of tensors, clipped to the size of the dimension."""
     if not isinstance(cut.step, (int, type(None))) or (cut.step or 1) < 0:
-        raise RewriteError("a slice whose bound is a tensor has a step that is not positive")
+        raise RewriteError("a slice with a bound that is a tensor has a step that is not positive")
     start = 0 if cut.start is None else _place(cut.start, size)
     stop = size if cut.stop is None else _place(cut.stop, size)
     if isinstance(stop, torch.Tensor) and cut.start is not None:

@@ -149,15 +149,15 @@ def _kept(found: list[Any], tests: list[Any], key: str) -> Rows:
     for each in found:
         if not isinstance(each, torch.Tensor):
             raise RewriteError(
-                f"a comprehension keeps {described(each)} by a test on a tensor; only tensors can "
-                "be in such a list",
+                f"a comprehension selects {described(each)} by a condition on a tensor; such a "
+                "list can contain only tensors",
                 key,
             )
     shapes = {(str(tuple(each.shape)), each.dtype) for each in found}
     if len(shapes) > 1:
         raise RewriteError(
-            "a comprehension keeps tensors of different shapes or types by a test on a tensor; "
-            "only tensors of one shape can be in such a list",
+            "a comprehension selects tensors of different shapes or types by a condition on a "
+            "tensor; the tensors in such a list must have the same shape and type",
             key,
         )
     kept = torch.stack([as_bool(each).reshape(()) for each in tests])
@@ -174,9 +174,9 @@ def _rows_comprehended(
         made = make(item)
         if not isinstance(made, torch.Tensor) and not is_number(made):
             raise RewriteError(
-                f"a comprehension over rows makes {described(made)} of each; only tensors and "
-                "numbers can be in such a list: make a list of each value, or use the values where "
-                "they are made",
+                f"a comprehension over rows returns {described(made)} for each row, but only "
+                "tensors and numbers are supported: make one list for each value, or use the "
+                "values in the loop",
                 key,
             )
         items.append(made)

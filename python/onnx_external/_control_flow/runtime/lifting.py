@@ -249,8 +249,8 @@ def _check_views(found: Run) -> None:
         for other, tensor in found.lifted.items():
             if other != key and _storage(tensor) == _storage(written):
                 raise RewriteError(
-                    "a branch or loop writes to a tensor and reads a view of it, which would not "
-                    "see the write in a graph; write to a clone instead"
+                    "a branch or loop writes to a tensor and reads a view of it, but in a graph "
+                    "the write would not change the view; write to a clone instead"
                 )
 
 

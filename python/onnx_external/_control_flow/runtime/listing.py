@@ -26,7 +26,7 @@ def item(values: Any, at: Any) -> Any:
     if at == slice(None, None, -1):
         return _backwards(values)
     if at.step not in (None, 1):
-        raise _refused("is cut with a step")
+        raise _refused("is sliced with a step")
     return Rows(Collected(whole(values)[at]))
 
 
@@ -42,7 +42,7 @@ def method(values: Any, name: str, *args: Any, **rest: Any) -> Any:
         return None
     if name == "pop":
         return _popped(values, *args)
-    raise _refused(f"is changed, or looked through, by {name}()")
+    raise _refused(f"is changed or searched by {name}()")
 
 
 def _popped(values: list[Any], at: Any = -1) -> Any:
@@ -69,5 +69,5 @@ def _is_known(values: list[Any], at: Any, more: int = 1) -> bool:
 
 def _refused(what: str) -> RewriteError:
     return RewriteError(
-        f"a list whose length depends on a loop or a test on a tensor {what}; stack it first"
+        f"a list whose length depends on a loop or a condition on a tensor {what}; stack it first"
     )

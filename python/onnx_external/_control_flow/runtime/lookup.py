@@ -38,8 +38,8 @@ def looked_up(state: State, items: Any, parts: tuple[Any, ...], key: str) -> Any
         return items["".join(map(format, parts))]
     if len(indices) > 1 or indices[0].dtype.is_floating_point or not hasattr(items, "keys"):
         raise RewriteError(
-            "something is looked up by a text that contains values of tensors; a graph can "
-            "choose among the items of a dict by one whole number",
+            "an item is looked up by a string that contains tensor values; a graph can only "
+            "choose among the items of a dict by one integer",
             key,
         )
     pattern = "".join(r"(-?\d+)" if is_fake(each) else re.escape(format(each)) for each in parts)
@@ -49,7 +49,7 @@ def looked_up(state: State, items: Any, parts: tuple[Any, ...], key: str) -> Any
         if fits is not None and str(int(fits[1])) == fits[1]:
             found[int(fits[1])] = items[name]
     if not found:
-        raise RewriteError("no item has the name that is looked up", key)
+        raise RewriteError("there is no item with a name of the form that is looked up", key)
     return _Chosen(state, indices[0], found, key)
 
 
@@ -81,8 +81,8 @@ def chosen(state: State, items: Any, index: Any, key: str) -> Any:
     elif values and all(map(callable, values)):
         return _Chosen(state, index, named, key)
     raise RewriteError(
-        "a tensor chooses an item of a list or a dict; a graph can choose, by a whole number or a "
-        "bool, among tensors of one shape and type, numbers, and what can be called",
+        "a tensor chooses an item of a list or a dict; a graph can choose, by an integer or a "
+        "bool, only among tensors of one shape and type, numbers, or callables",
         key,
     )
 
@@ -145,7 +145,7 @@ class _Chosen:
         if name.startswith("__"):
             raise AttributeError(name)
         raise RewriteError(
-            f".{name} is read of something that a tensor's value chooses; a graph can only call it",
+            f".{name} is read from an item that a tensor's value chooses; a graph can only call it",
             self._key,
         )
 

@@ -116,7 +116,8 @@ def _interleaved(items: list[Collected], kept: torch.Tensor | None) -> Collected
 
     if len({each.lengths is None for each in items}) > 1:
         raise RewriteError(
-            "an iteration of a loop appends items of one length and of different ones"
+            "an iteration of a loop appends items of one length together with items whose length "
+            "varies"
         )
     masks = None
     if kept is not None or any(each.kept is not None for each in items):
@@ -213,9 +214,7 @@ class _Bounded:
             raise carried.refused(self._why())
         self.bound: Any = most
         if bound is None:
-            self.state.note(
-                f"{carried.key}: the loop ends after {self.bound} iterations at the latest"
-            )
+            self.state.note(f"{carried.key}: the loop ends after at most {self.bound} iterations")
         counts = [mark.count for mark in carried.marks if mark.count is not None]
         self.loop = Loop(carried, [carried.done, _tested(carried, goes_on)], counts)
         self.buffers = self._buffers()
@@ -227,7 +226,7 @@ class _Bounded:
         what = " and ".join(dict.fromkeys(grown))
         return (
             f"{what} grows in each iteration of a loop whose number of iterations depends on a "
-            "tensor; give max_iterations, the most iterations that the graph is to allow"
+            "tensor; pass max_iterations, the maximum number of iterations in the graph"
         )
 
     def _buffers(self) -> list[torch.Tensor]:

@@ -179,8 +179,8 @@ def part_of(
         words, others = described(one), described(other)
         if words == others:
             raise UnmergeableError(
-                f"{name} is another {type(one).__name__} in each branch; write to the attributes "
-                "of one instead, or give them names of their own",
+                f"{name} is a different {type(one).__name__} in each branch; set the attributes "
+                "of one object instead, or use a different name for each",
                 key,
             )
         raise UnmergeableError(f"{name} is {words} in one branch and {others} in the other", key)
@@ -270,8 +270,8 @@ _WITHOUT_TENSORS = (str, bytes, enum.Enum, torch.dtype, torch.device, type(None)
 def _leaf(one: Any, other: Any, key: str, name: str, test: Any) -> Part:
     if one is None or other is None:
         raise UnmergeableError(
-            f"{name} is {described(one)} in one branch and {described(other)} in the other; give "
-            "both a tensor, for instance one of zeros, or test in the function that calls this one",
+            f"{name} is {described(one)} in one branch and {described(other)} in the other; use a "
+            "tensor in both, for instance of zeros, or put the condition in the calling function",
             key,
         )
     size = definition(test, one, other)
@@ -287,8 +287,8 @@ def _leaf(one: Any, other: Any, key: str, name: str, test: Any) -> Part:
     if kinds[0] != kinds[1] and (ranks[0] or both):
         first, second = (str(each).removeprefix("torch.") for each in kinds)
         raise UnmergeableError(
-            f"{name} is {first} in one branch and {second} in the other; give both branches one "
-            "type, for instance by .to()",
+            f"{name} is {first} in one branch and {second} in the other; use one type in both "
+            "branches, for instance with .to()",
             key,
         )
     shapes = (one.shape, other.shape) if both else ()

@@ -279,6 +279,6 @@ def state_kept(module: Any) -> Iterator[tuple[Places, Places]]:
     for name, each in parameters.items():
         if version_of(each) != versions[name]:
             raise RewriteError(
-                f"{name}, a parameter, is written to in place when the module runs, so that each "
-                "run changes the next one; write to a buffer, or to a clone"
+                f"the parameter {name} is written to in place when the module runs, so each run "
+                "changes the next run; write to a buffer or to a clone instead"
             )

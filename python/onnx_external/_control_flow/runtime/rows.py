@@ -27,7 +27,8 @@ class Lazy:
     def __iter__(self) -> Any:
         """Raise an error, because Python cannot iterate over this."""
         raise RewriteError(
-            "the number of iterations depends on a tensor or a size, and a loop of Python needs it"
+            "the number of iterations depends on a tensor or a size, but a Python loop has to know "
+            "it"
         )
 
 
@@ -142,8 +143,8 @@ def rows_of(values: Any) -> Columns:
         if all(isinstance(e, (torch.Tensor, Collected)) for e in list.__iter__(list(values))):
             return [whole(values)], lambda row: row[0]
     raise RewriteError(
-        f"a loop runs over a tensor whose length is not known, beside {described(values)}; make "
-        "that a tensor as well"
+        f"a loop runs over a tensor of unknown length together with {described(values)}; convert "
+        "that to a tensor as well"
     )
 
 

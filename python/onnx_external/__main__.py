@@ -60,8 +60,8 @@ cut-external. If onnx-external is not on the PATH, run python -m onnx_external i
 def _forget_here() -> None:
     """Remove the current folder from the import path, because code in it may be unsafe to run.
 
-    Python puts that folder first, so torch or transformers would import, say, a timm.py found
-    there.
+    Python searches that folder first, so torch or transformers would import, for example, a file
+    timm.py in it.
     """
     with contextlib.suppress(OSError):  # the folder is gone
         if not getattr(sys.flags, "safe_path", False) and sys.path[:1] == [os.getcwd()]:

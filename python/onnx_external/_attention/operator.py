@@ -90,7 +90,7 @@ def _(  # type: ignore[no-untyped-def]
 def row_lengths(
     mask: torch.Tensor, tokens: int, like: str
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the lengths of the batch entries, which may be padded on the right only.
+    """Return the sequence lengths in a batch in which padding may only be on the right.
 
     After the first call, the cache may contain padding behind the tokens of that call, because ONNX
     Runtime's operator overwrites it. New tokens may be padded only in calls without a cache.

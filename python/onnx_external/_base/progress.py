@@ -208,8 +208,9 @@ def told(progress: Progress, counted: bool = False) -> Iterator[ProgressCallback
     """Yield the callback to call for each step, or None if nothing is to be shown.
 
     Args:
-        progress: None means lines if stderr is a terminal.
-        counted: as in StepLines.
+        progress: a callable; True for lines on stderr; False for nothing; None for lines if stderr
+            is a terminal.
+        counted: True to show the number of each step out of a total.
     """
     if callable(progress):
         yield progress

@@ -84,7 +84,7 @@ def exchanged(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def set_within(variable: ContextVar[_T], value: _T) -> Iterator[None]:
-    """Set a context variable while the context lasts."""
+    """Set a `ContextVar` for the duration of the `with` block."""
     before = variable.set(value)
     try:
         yield

@@ -63,8 +63,8 @@ class Parser(argparse.ArgumentParser):
             name: the name of the command, such as "export".
             description: the purpose of the command.
             epilog: the text below the options.
-            words: the option for each Python argument, such as "dynamic=False", whose option has
-                another name.
+            words: for Python arguments whose options have other names, such as "dynamic=False", the
+                options.
         """
         super().__init__(
             prog=f"onnx-external {name}",

@@ -36,7 +36,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--exporter",
         choices=["export", "onnx", "torchscript"],
-        help="for a folder: the exporter to try: export, onnx (default) or torchscript",
+        help="for a folder: the exporter to try (export, onnx or torchscript; default: onnx)",
     )
     parser.add_argument(
         "--max-iterations",
@@ -44,8 +44,12 @@ def parser() -> Parser:
         metavar="N",
         help="for a folder: the maximum number of iterations of a rewritten loop whose state grows",
     )
-    parser.add_argument("--atol", type=float, help="absolute tolerance; default: by type")
-    parser.add_argument("--rtol", type=float, help="relative tolerance; default: by type")
+    parser.add_argument(
+        "--atol", type=float, help="absolute tolerance; the default depends on the type"
+    )
+    parser.add_argument(
+        "--rtol", type=float, help="relative tolerance; the default depends on the type"
+    )
     parser.add_argument(
         "--provider", action="append", help="the execution provider for ONNX Runtime; default: cpu"
     )

@@ -198,7 +198,7 @@ def _add_quantize_options(parser: Parser) -> None:
         "--keep-float",
         metavar="PATTERN",
         action="append",
-        help="with --quantize: weights that are not quantized, with * and ? (repeatable)",
+        help="with --quantize: patterns, with * and ?, of weights not to quantize (repeatable)",
     )
     parser.add_argument(
         "--accuracy-level",

@@ -78,8 +78,8 @@ def parser() -> Parser:
         "model's inputs (NAME,...)",
     )
     _add_made(parser)
-    add("--atol", type=float, help="absolute tolerance of floats; default: by type")
-    add("--rtol", type=float, help="relative tolerance of floats; default: by type")
+    add("--atol", type=float, help="absolute tolerance for floats; the default depends on the type")
+    add("--rtol", type=float, help="relative tolerance for floats; the default depends on the type")
     _add_quality(parser)
     add(
         "--provider",
@@ -122,7 +122,7 @@ def _add_made(parser: Parser) -> None:
         action="append",
         type=_range_of,
         metavar="INPUT=LEAST:LARGEST",
-        help="the least and largest value of an input",
+        help="the minimum and maximum value of an input",
     )
     made.add_argument("--seed", type=int, default=0, help="the seed of the values; default: 0")
     made.add_argument(

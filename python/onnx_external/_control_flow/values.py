@@ -12,7 +12,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 
 
 class Undefined:
-    """The type of `UNDEFINED`, which is the only instance, even after copying."""
+    """The type of `UNDEFINED`, its only instance; copies of it are the same object."""
 
     _only: Undefined | None = None
 

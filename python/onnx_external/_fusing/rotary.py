@@ -107,7 +107,7 @@ def _sum_of(plain: onnx_ir.Node | None, crossed: onnx_ir.Node | None) -> _Turn |
 
 
 def _turned_halves(value: onnx_ir.Value | None) -> onnx_ir.Value | None:
-    """Return the value whose halves are swapped, with the second half negated; None if not so."""
+    """Match (-x2, x1), where x1 and x2 are the halves of x; return x, or None."""
     joined = made_by(value, "Concat")
     if joined is None or value is None or len(joined.inputs) != 2:
         return None
@@ -125,7 +125,7 @@ def _turned_halves(value: onnx_ir.Value | None) -> onnx_ir.Value | None:
 
 
 def _turned_neighbours(value: onnx_ir.Value | None) -> onnx_ir.Value | None:
-    """Return the value whose neighbouring elements are swapped, with the second of each negated."""
+    """Match x with the elements (a, b) of each pair replaced with (-b, a); return x, or None."""
     flat = made_by(value, "Reshape")
     joined = made_by(flat.inputs[0] if flat else None, "Concat")
     if joined is None or value is None or len(joined.inputs) != 2:
@@ -341,7 +341,7 @@ def _joined(node: onnx_ir.Node) -> onnx_ir.Value | None:
 
 
 def _repeated(node: onnx_ir.Node) -> onnx_ir.Value | None:
-    """Return the value whose elements are repeated as by repeat_interleave(2); None if not so."""
+    """Return the value whose elements are repeated as by repeat_interleave(2), or None."""
     tiled = made_by(node.inputs[0], "Tile") if node.op_type == "Reshape" else None
     longer = made_by(tiled.inputs[0] if tiled else None, "Unsqueeze")
     if tiled is None or longer is None or longer.inputs[0] is None:

@@ -77,7 +77,7 @@ def tests_value(frame: FrameType, *others: str) -> bool:
 
 
 def place_of(code: CodeType, instruction: int, line: int) -> Place:
-    """Return the place of an instruction in its file; `line` is used if columns are unknown."""
+    """Return the lines and columns of an instruction; if they are unknown, only `line`."""
     if hasattr(code, "co_positions"):  # since Python 3.11
         first, last, column, last_column = list(code.co_positions())[instruction // 2]
         if first is not None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def _folder_of(
     model: Any, against: Any, inputs: Any, task: str | None, dtype: str | None
 ) -> Folder:
-    """Return the folder of existing graphs, with transformers' model as the reference."""
+    """Return existing graphs as a Folder, with transformers' model as the reference."""
     path = Path(model)
     models = models_in(path) if path.is_dir() else {path.stem: path}
     if not models:

@@ -61,12 +61,12 @@ class Seen:
 
     @property
     def outcomes(self) -> list[set[Any]]:
-        """The values of a condition, or iteration counts of a loop, in each set that reached it."""
+        """The values of the condition, or iteration counts of the loop, by input set."""
         return [self.sets[each].values for each in sorted(self.sets)]
 
     @property
     def differs(self) -> bool:
-        """True if the outcomes differ among the input sets that reached it."""
+        """True if outcomes differ between the input sets that reached the condition or loop."""
         values = set().union(*self.outcomes)
         return len({each.order for each in self.sets.values()}) > 1 and len(values) > 1
 
@@ -261,7 +261,7 @@ class _Instrument(ast.NodeTransformer):
         return self._call("rounds", key, node)
 
     def _rows(self, key: str, node: ast.expr) -> None:
-        """Observe x in zip(x, y), enumerate(x), reversed(x): if x is a tensor, it loops over x."""
+        """Observe x in zip(x, y), enumerate(x) or reversed(x), because the loop iterates over x."""
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ROWS:
             for place, each in enumerate(node.args):
                 self._rows(key, each)

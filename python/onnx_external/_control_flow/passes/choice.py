@@ -144,7 +144,7 @@ class Choice:
         return False
 
     def note(self, key: str) -> str:
-        """Record that the node with a key was rewritten; return the key."""
+        """Record that the node with this key was rewritten, and return the key."""
         self.done[key] = None
         return key
 

@@ -90,7 +90,7 @@ def _binding(rewriter: FunctionBody, node: ast.If, key: str) -> list[ast.stmt]:
 
 
 def _tested(rewriter: FunctionBody, node: ast.If, word: str) -> tuple[list[ast.stmt], ast.expr]:
-    """Rewrite the condition; if it may bind names that branches take, evaluate it before them."""
+    """Rewrite the condition, evaluated first if it may change names that the branches use."""
     test = rewriter.expr(node.test)
     binds = any(isinstance(each, ast.NamedExpr) for each in own_nodes(test))
     calls = any(isinstance(each, ast.Call) for each in own_nodes(node.test))

@@ -67,7 +67,7 @@ def _is_plain(pattern: ast.pattern) -> bool:
 
 
 def _chain(word: str, cases: Sequence[ast.match_case], tests: list[ast.If]) -> list[ast.stmt]:
-    """Return the conditions for cases, each in the `else` branch of the one before it."""
+    """Return nested `if` statements for cases, each in the `else` branch of the previous one."""
     if not cases:
         return []
     case, others = cases[0], _chain(word, cases[1:], tests)

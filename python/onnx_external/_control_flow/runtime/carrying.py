@@ -269,7 +269,7 @@ class Carried:
         return changed
 
     def _more_slots(self) -> bool:
-        """Find the writes of iterations to objects, except to lists that only grow."""
+        """Find further writes to objects, except to lists that only grow; return if any."""
         known, found = set(map(_slot_id, self.slots)), []
         for number, now in self.done.changes.items():
             place = self.places.all[number]

@@ -240,7 +240,7 @@ def probe(state: State, function: Callable[[], Any], places: Places) -> Run:
 def _check_views(found: Run) -> None:
     """Raise an error for a write to a tensor that shares memory with another tensor that is read.
 
-    Operands do not share memory, so the write would not affect the read.
+    Operands in a graph do not share memory, so the write would not change the other tensor.
     """
     for key in found.mutated:
         written = found.lifted.get(key)

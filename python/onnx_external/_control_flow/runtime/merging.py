@@ -109,7 +109,7 @@ class Part:
         return made.movedim(tuple(range(len(self.front))), self.front)
 
     def _known(self, dim: int, size: Any) -> Any:
-        """Return the size in the branches, if the inputs determine it."""
+        """Return the size as both branches compute it, if the inputs determine it; else `size`."""
         one, other = (shape[dim] for shape in self.shapes)
         same = isinstance(one, torch.SymInt) and same_value(one, other)
         if same and not is_free(one):

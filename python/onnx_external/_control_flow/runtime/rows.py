@@ -117,7 +117,7 @@ class Reversed(Lazy):
         self.values = values
 
     def rows(self) -> Columns:
-        """Return the columns in reverse order."""
+        """Return the columns with their rows in reverse order."""
         columns, make = rows_of(self.values)
         return [each.flip(0) for each in columns], make
 

@@ -279,7 +279,7 @@ def test_functions_without_source_are_said() -> None:
     space: dict[str, Any] = {}
     exec(compile("def made(x):\n    return x", "<made>", "exec"), space)
     observed = observe(lambda x: space["made"](x), [((1,), {})])
-    assert [str(each) for each in observed.missing] == ["<made>:1: made: its source is not there"]
+    assert [str(each) for each in observed.missing] == ["<made>:1: made: its source is not found"]
     assert isinstance(source_of(space["made"]), Missing)
 
 

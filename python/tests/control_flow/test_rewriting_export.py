@@ -117,7 +117,7 @@ def test_a_class_whose_source_is_missing_is_named(tmp_path: Path) -> None:
         oe.torch.export(module, (torch.ones(2),), tmp_path / "model.onnx")
     told = str(caught.value)
     assert told.startswith("define the class in a file so that its control flow can be rewritten (")
-    assert "forward: its source is not there); otherwise: torch.export cannot trace" in told
+    assert "forward: its source is not found); otherwise: torch.export cannot trace" in told
     assert told.count("Could not guard") == 1
 
 

@@ -267,7 +267,7 @@ def test_assertions_and_exceptions_on_tensors_are_left_out_and_noted_or_refused(
         return x * 2
 
     notes = proved(function, UP).rt.notes
-    assert [each.partition(" on ")[0] for each in notes] == [
+    assert [each.partition(" that ")[0] for each in notes] == [
         "user.py:1:0: an assertion",
         "user.py:2:0: an exception",
     ]

@@ -128,7 +128,7 @@ class Mark(Collected):
     _why_not = _READS
 
     def __init__(self) -> None:
-        """Make a mark that represents no items yet."""
+        """Make a mark whose number of items is not known yet."""
         self.count: Any = None
         self.is_counted = False
 

@@ -242,7 +242,7 @@ def test_files_that_do_not_belong_together_are_refused(
     ("metadata", "words"),
     [
         ({"general.architecture": "zebra"}, "the architecture 'zebra' is not supported"),
-        ({"general.architecture": "llama", "general.type": "adapter"}, "an adapter"),
+        ({"general.architecture": "llama", "general.type": "adapter"}, "a llama.cpp adapter"),
         ({"general.architecture": "clip", "general.type": "mmproj"}, "multimodal"),
         ({"general.type": "imatrix"}, "an importance matrix"),
         ({"general.architecture": "controlvector"}, "a control vector"),

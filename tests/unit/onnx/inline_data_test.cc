@@ -187,7 +187,8 @@ TEST_F(InlineData, OnlyOneRunOfPlainBytesIsARange) {
 TEST_F(InlineData, RefusesAnotherNumberOfBytesThanTheDimsSay) {
   onnx::TensorProto raw = tensor_of(kFloat, 200);
   raw.set_raw_data(std::string(796, 'r'));
-  EXPECT_THAT(bytes_in(raw.SerializeAsString()), FailsWith(ErrorCode::kCorrupt, "holds 796 bytes"));
+  EXPECT_THAT(bytes_in(raw.SerializeAsString()),
+              FailsWith(ErrorCode::kCorrupt, "contains 796 bytes"));
   onnx::TensorProto numbers = tensor_of(onnx::TensorProto::UINT8, 601);
   numbers.mutable_int32_data()->Resize(600, 1);
   EXPECT_THAT(bytes_in(numbers.SerializeAsString()), FailsWith(ErrorCode::kCorrupt, "fewer"));

@@ -209,7 +209,7 @@ TEST(Dcp, RefusesChunksThatOverlap) {
 TEST(Dcp, RefusesAChunkOutsideTheShape) {
   DcpTensorSpec tensor = cut_tensor();
   tensor.chunks[1].offsets = {1, 2};
-  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kCorrupt, "reaches out of its shape [2, 3]"));
+  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kCorrupt, "extends beyond its shape [2, 3]"));
 }
 
 TEST(Dcp, RefusesAChunkOfAnotherRank) {

@@ -56,10 +56,11 @@ TEST(ForeignFolder, APipelineOfDiffusersNamesItsParts) {
   dir.write("model_index.json", R"({"_class_name": "StableDiffusionPipeline"})");
   dir.write("unet/config.json", R"({"_class_name": "UNet2DConditionModel"})");
   dir.write("vae/config.json", "{}");
-  EXPECT_THAT(folder_facts(dir.path()),
-              ElementsAre(fact(FolderKind::kForeign,
-                               "diffusers (StableDiffusionPipeline) with several models: 'unet', "
-                               "'vae'")));
+  EXPECT_THAT(
+      folder_facts(dir.path()),
+      ElementsAre(fact(FolderKind::kForeign,
+                       "diffusers pipeline (StableDiffusionPipeline) with several models: 'unet', "
+                       "'vae'")));
   EXPECT_THAT(why_no_checkpoint(dir.path()), HasSubstr("a diffusers pipeline"));
   EXPECT_THAT(folder_facts(dir.path() / "unet"),
               ElementsAre(fact(FolderKind::kForeign, "(UNet2DConditionModel in _class_name)")));
@@ -108,7 +109,7 @@ TEST(ForeignFolder, AModelOfTimmIsNamed) {
   const TempDir dir;
   dir.write("config.json", R"({"architecture": "resnet50", "pretrained_cfg": {}})");
   EXPECT_THAT(folder_facts(dir.path()),
-              ElementsAre(fact(FolderKind::kForeign, "timm (resnet50 in architecture)")));
+              ElementsAre(fact(FolderKind::kForeign, "timm model (resnet50 in architecture)")));
 }
 
 TEST(ForeignFolder, AConfigThatWasNotFetchedIsNamed) {

@@ -97,7 +97,7 @@ TEST(QuantizedGptq, WhoseOrderHasAnotherLengthIsCorrupt) {
   auto folder = gptq(0x77777777, "gptq");
   folder.put("a.g_idx", "I32", "[4]", Words(4));
   EXPECT_THAT(folder.open_folder(),
-              FailsWith(ErrorCode::kCorrupt, "'a.g_idx' [4]: has 4 numbers, not 8"));
+              FailsWith(ErrorCode::kCorrupt, "'a.g_idx' [4]: has 4 values, not 8"));
 }
 
 TEST(QuantizedGptq, WhoseScalesAreOfAnotherNumberOfGroupsIsCorrupt) {

@@ -102,7 +102,7 @@ TEST(WrappedTensor, APartOfADTensorIsRefused) {
   EXPECT_THAT(
       open_wrapper({.shape = {4, 2}, .placements = {kShard}}),
       FailsWith(ErrorCode::kUnsupported,
-                "'w': it is a DTensor, and this file contains only the [2, 2] of its [4, 2] that "
+                "'w': it is a DTensor, and this file contains only the part [2, 2] of [4, 2] that "
                 "one process held; save tensor.full_tensor()"));
 }
 

@@ -1,4 +1,4 @@
-"""Replacement of step-by-step norms with RMSNormalization or LayerNormalization."""
+"""Replacement of norms written as several nodes with RMSNormalization or LayerNormalization."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class _Product(NamedTuple):
 
 
 def pack_products(model: onnx_ir.Model) -> list[Pack]:
-    """Pack the products that compute attention inputs; return the slots that replace several slots.
+    """Pack the products that compute attention inputs; return the packed slots.
 
     Args:
         model: the model, whose weights are slots; it is changed.
@@ -189,7 +189,7 @@ def _widths(graph: onnx_ir.Graph, counts: Sequence[int]) -> onnx_ir.Value:
 
 
 def _slot(graph: onnx_ir.Graph, parts: Sequence[onnx_ir.Value]) -> tuple[onnx_ir.Value, Pack]:
-    """Make the slot that replaces several slots."""
+    """Make the packed slot for several slots."""
     names = [each.name or "" for each in parts]
     count = sum((sizes(each) or [0])[0] for each in parts)
     made = onnx_ir.Value(

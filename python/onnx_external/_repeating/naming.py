@@ -39,7 +39,7 @@ def deep_name(name: str, stacks: Sequence[Stack]) -> str:
 
 
 def _of_layer(text: str, list_name: str, place: int, layer: int, dot: str) -> str:
-    """Replace the name of a layer in a text with that of another, unless a digit follows."""
+    """Replace a layer's name in a text with another layer's name, unless a digit follows."""
     start = list_name.replace(".", dot) + dot
     if start not in text:
         return text

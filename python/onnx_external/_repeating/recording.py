@@ -215,7 +215,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         return call
 
     def _returned(self, segment: Segment, results: Any) -> None:
-        """Identify a layer's results by their positions, which layers of other kinds share."""
+        """Identify a layer's results by position, which also works across kinds of layers."""
         for place, each in enumerate(pytree.tree_leaves(results)):
             origin = self._known.get(id(each))
             if isinstance(origin, Place) and self.record.segments[origin.visit] == segment:

@@ -146,7 +146,7 @@ def test_a_graph_that_lacks_an_input_is_noted_and_does_not_agree(
     assert any("also takes token_type_ids, which no graph does" in each for each in report.notes)
     found = oe.validate(tmp_path / "out", against=reranker)
     assert not found.ok and found.graphs[0].lacks == ["token_type_ids"]
-    assert "does not take token_type_ids, which BertForSequenceClassification" in found.sentence
+    assert "has no input token_type_ids, which BertForSequenceClassification" in found.sentence
     assert oe.validate(tmp_path / "out", against=reranker, inputs=names).ok
 
 

@@ -73,7 +73,7 @@ def _calls_left() -> Iterator[None]:
     """Keep a trace's module stack right, in the context, if exceptions leave calls.
 
     Otherwise, torch would assume that it is still in that module. A call that runs up to a
-    condition ends by an exception, and so does a call whose exception the code handles.
+    condition ends with an exception, and so does a call whose exception the code handles.
     """
     plain = Tracer.call_module
 

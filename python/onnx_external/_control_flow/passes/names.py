@@ -115,7 +115,7 @@ def captured(body: Sequence[ast.AST]) -> dict[str, set[tuple[int, int]]]:
 
 @dataclass(frozen=True)
 class _Ways:
-    """The names that are read after each exit from a statement, other than its end."""
+    """For each exit from a statement other than its end, the names that are read after it."""
 
     leave: Names = _NONE
     """The names that `finally` reads after a return."""

@@ -107,7 +107,7 @@ def test_messages_have_the_options_of_the_command() -> None:
     for parser, text, told in [
         (export(), "a/b: exists; overwrite=True replaces it", "--overwrite replaces it"),
         (export(), "dynamic=False fixes all sizes, and check=False", "--static fixes all sizes"),
-        (export(), "optimize=False leaves it out", "--no-optimize leaves it out"),
+        (export(), "optimize=False skips it", "--no-optimize skips it"),
         (export(), "layout='link' refers to", "--layout link refers to"),
         (export(), "give max_iterations=N", "give --max-iterations N"),
         (export(), 'asserts="omit" leaves', "--asserts omit leaves"),

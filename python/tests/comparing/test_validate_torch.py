@@ -195,7 +195,9 @@ def test_inputs_that_a_module_does_not_take_are_reported_with_the_call(tmp_path:
         oe.torch.export(module, (x, x), tmp_path / "model.onnx")
     with pytest.raises(oe.InvalidArgumentError, match="argument: 'input'"):
         oe.torch.export(module, None, tmp_path / "model.onnx")
-    with pytest.raises(TypeError, match=rf"called with, not 'out/model.onnx'; .*{call}"):
+    with pytest.raises(
+        TypeError, match=rf"arguments of the module, not 'out/model.onnx'; .*{call}"
+    ):
         oe.torch.export(module, "out/model.onnx", x)
     with pytest.raises(oe.InvalidArgumentError, match="args, kwargs: both"):
         oe.torch.export(module, {"input": x}, tmp_path / "model.onnx", {"input": x})

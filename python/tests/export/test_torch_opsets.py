@@ -40,7 +40,9 @@ def test_a_version_that_onnx_cannot_convert_to_is_a_note(tmp_path: Path) -> None
     path = tmp_path / "model.onnx"
     report = oe.torch.export(small(), (X,), path, onnx_options={"opset_version": 11})
     assert opset_of(path) == 18 and report.checked
-    assert report.notes[0].startswith("opset_version=11: the graph has opset 18, since onnx cannot")
+    assert report.notes[0].startswith(
+        "opset_version=11: the graph has opset 18, because onnx cannot"
+    )
     with pytest.raises(oe.InvalidArgumentError, match="opset_version=11: the graph has opset 18"):
         oe.torch.skeleton(small(), (X,), onnx_options={"opset_version": 11})
 

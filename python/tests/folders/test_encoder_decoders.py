@@ -126,7 +126,7 @@ def test_a_graph_that_gives_less_than_the_next_one_takes_is_named() -> None:
         "decoder_with_past_model": {},
     }
     assert chaining.missing_links(takes, gives) == [
-        f"{step} takes past_key_values.0.key, which decoder_model.onnx does not give"
+        f"{step} takes past_key_values.0.key, which decoder_model.onnx does not return"
     ]
     gives["decoder_model"] = {f"present.{key}": "float32[batch, 4, sequence, 8]"}
     assert chaining.missing_links(takes, gives) == []
@@ -176,7 +176,9 @@ def test_a_folder_whose_graphs_do_not_go_together_is_refused(
 
     monkeypatch.setattr(_choosing, "missing_links", lambda *_: ["decode.onnx takes x", "more"])
     monkeypatch.setattr(_choosing.Choice, "trace", lambda _: None)
-    with pytest.raises(oe.ExportError, match=r"^decode\.onnx takes x \(and 1 more\), so that no "):
+    with pytest.raises(
+        oe.ExportError, match=r"^decode\.onnx takes x \(and 1 more\), so no runtime "
+    ):
         oe.transformers.export(exported.folder, tmp_path, check=False, progress=False)
     assert not any(tmp_path.iterdir())
 

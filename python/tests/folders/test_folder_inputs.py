@@ -409,7 +409,7 @@ def test_an_input_with_a_default_that_no_graph_can_take_is_left_out_with_a_note(
     assert list(report.inputs["model"]) == ["input_ids", "attention_mask"]
     assert report.checked == {"model": 2}
     assert "kinds are not for graphs" in report.notes[0]
-    assert report.notes[0].startswith("without token_type_ids, since with it ")
+    assert report.notes[0].startswith("exported without token_type_ids: otherwise ")
     assert "also takes token_type_ids" in report.notes[1]
     with pytest.raises(oe.ExportError, match="kinds are not for graphs"):
         oe.transformers.export(

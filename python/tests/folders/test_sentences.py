@@ -89,7 +89,7 @@ def test_the_flags_of_older_versions_choose_the_pooling(tmp_path: Path) -> None:
 
 def test_modules_that_are_not_known_are_refused(tmp_path: Path) -> None:
     for name, pooling, modules, why in (
-        ("a", {"pooling_mode": "other"}, (), "pooling_mode 'other' is none of cls, max, mean"),
+        ("a", {"pooling_mode": "other"}, (), "pooling_mode 'other' is not one of cls, max, mean"),
         ("b", {}, ("LSTM",), "LSTM is not supported; sentence-similarity supports Pooling, Dense"),
         ("c", {}, ("Dense",), r"."),
     ):

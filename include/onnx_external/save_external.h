@@ -195,8 +195,8 @@ struct SaveReport {
                                        // data
   std::uint64_t bytes_resumed = 0;     // of these, written by the killed save that was resumed
   std::uint64_t linked_bytes = 0;      // with Layout::kLink: of the ranges that the models refer to
-  // Data files of replaced models that are not removed, because another model in the folder refers
-  // to them, as pairs (location, name of such a model).
+  // Data files of replaced models that are kept because another model in the folder refers to them.
+  // Each is a pair of a location and the name of such a model.
   std::vector<std::pair<std::string, std::string>> data_left_for;
   double seconds = 0;
   // True if every byte that was written was read back and equals the checkpoint's. With

@@ -14,7 +14,7 @@ namespace onnx_external {
 struct Team {
   int rank = 0;  // 0 leads
   int size = 1;  // at least 1
-  // Gathers one text from every process and returns all texts, ordered by rank, in every process.
+  // Gathers one string from each process and returns all strings in every process, ordered by rank.
   // All processes call it the same number of times, each from one thread. If a process dies or
   // fails in this call, the caller must end the other processes, as mpirun does.
   std::function<std::vector<std::string>(std::string text)> from_all;

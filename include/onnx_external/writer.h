@@ -209,11 +209,11 @@ class ExternalDataWriter {
   // at the same time. Errors: kInvalidArgument if a tensor that was added is not an initializer of
   // `model`, or the model has other external data; kNotFound, with a list, if the model lacks
   // weights (names that nothing defines, initializers without data); kMismatch if a node reads
-  // weights whose types or shapes it cannot have. After these errors finish() may be called again,
-  // with a model that fits. Other errors: kMismatch if the bytes on the disk are not those that
-  // were written (the message names the tensor); kIo; kCancelled. After these errors, everything
-  // that was written is removed, and every further call fails with kInvalidArgument, as it also
-  // does after success.
+  // weights whose types or shapes it does not accept. After these errors finish() may be called
+  // again, with a model that fits. Other errors: kMismatch if the bytes on the disk are not those
+  // that were written (the message names the tensor); kIo; kCancelled. After these errors,
+  // everything that was written is removed, and every further call fails with kInvalidArgument, as
+  // it also does after success.
   [[nodiscard]] Status finish(const onnx::ModelProto& model);
   // Does the same with a loaded model, whose other tensors may have their data in the file that it
   // was loaded from.

@@ -1,4 +1,4 @@
-// Defines short forms of fail() for the two errors that code for reading files reports most often.
+// Defines short forms of fail() for the two errors that file-reading code reports most often.
 #pragma once
 
 #include <string>

@@ -56,8 +56,8 @@ class Directory {
   [[nodiscard]] Status sync() const;
 
   // Waits until everything written to this file system is on the disk, including what other
-  // programs wrote. Reports write errors since the folder was opened in all files, even closed
-  // ones. Requires: syncs_report_errors().
+  // programs wrote. Reports write errors that occurred in any file, even a closed one, since
+  // the folder was opened. Requires: syncs_report_errors().
   [[nodiscard]] Status sync_file_system() const;
 
   // Takes an exclusive lock on the folder without waiting. The lock ends with this object (or the

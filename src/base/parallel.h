@@ -111,10 +111,10 @@ template <typename Step>
   return run_steps(run_team, count, threads, step);
 }
 
-// Does the same on C++ threads. Use it for steps that are short, wait for a disk, or leave objects
-// behind, such as the files that they opened: an OpenMP region takes 0.4 ms to begin and to end.
-// Also, no step of such a region runs on the calling thread, and allocators reuse the memory of
-// ended threads only after some delay, which made a linked save of 20,000 tensors take 7 % longer.
+// Does the same on C++ threads. Use it for steps that are short (an OpenMP region takes 0.4 ms to
+// begin and end), that wait for a disk, or that leave objects behind, such as open files. Also, no
+// step of such a region runs on the calling thread, and allocators reuse the memory of ended
+// threads only after some delay, which made a linked save of 20,000 tensors take 7 % longer.
 template <typename Step>
 [[nodiscard]] Status parallel_tasks(std::size_t count, int threads, const Step& step) {
   return run_steps(run_plain_team, count, threads, step);

@@ -11,8 +11,8 @@
 namespace onnx_external {
 
 // The sum that lora_sum() computes: weight + scale * left @ right, with `rows` times `columns`
-// elements. The sources supply row-major elements. A product of `rank` terms is summed in double
-// precision and in order, so the bytes depend neither on the number of threads nor on the
+// elements. The sources supply elements in row-major order. A product of `rank` terms is summed in
+// double precision and in order, so the bytes depend neither on the number of threads nor on the
 // processor.
 struct LoraProduct {
   ReadSource weight;

@@ -13,7 +13,7 @@ namespace onnx_external {
 
 // `arguments`: how messages refer to the arguments, by the indices in `contents.arguments`. With
 // `overlay`, a tensor whose name also occurs in a later argument is dropped and noted. Names within
-// one argument are unique already. kAmbiguous.
+// one argument are unique already. Errors: kAmbiguous.
 [[nodiscard]] Status check_names(CheckpointAccess::Contents& contents,
                                  std::span<const std::string> arguments, bool overlay);
 

@@ -53,7 +53,8 @@ struct ExternalEntry {
 [[nodiscard]] ExternalEntry read_external_entry(const onnx::TensorProto& tensor);
 
 // Does the same for loading a model. The caller fills in name, place and graph. A location outside
-// the folder is not an error yet; code that reads the data must reject it. kCorrupt, kUnsupported.
+// the folder is not an error yet; code that reads the data must reject it. Errors: kCorrupt,
+// kUnsupported.
 [[nodiscard]] Result<ExternalTensor> read_external_tensor(const onnx::TensorProto& tensor);
 
 // Makes `tensor` external: writes location, offset, length (and checksum), and removes any data or

@@ -55,8 +55,8 @@ class InlineReader {
 
   [[nodiscard]] std::uint64_t nbytes() const { return nbytes_; }
 
-  // Reads the next bytes. kIo; kCorrupt if there are too few bytes, or if some are left after the
-  // last call.
+  // Reads the next bytes. Errors: kIo; kCorrupt if there are too few bytes, or if some are left
+  // after the last call.
   [[nodiscard]] Status read(std::span<std::byte> out);
 
  private:

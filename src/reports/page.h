@@ -33,10 +33,10 @@ inline constexpr std::size_t kMaxPageReport = std::size_t{16} << 20;
                                       std::span<const std::filesystem::path> models);
 
 // Checks, before long work starts, that `path` can be written: its folder exists, and if a file of
-// that name exists, it is an older page that may be replaced. kAlreadyExists, kNotFound.
+// that name exists, it is an older page that may be replaced. Errors: kAlreadyExists, kNotFound.
 [[nodiscard]] Status check_page(const std::filesystem::path& path, Overwrite overwrite);
 
-// Writes a page; the file appears complete or not at all. kAlreadyExists, kIo.
+// Writes a page; the file appears complete or not at all. Errors: kAlreadyExists, kIo.
 [[nodiscard]] Status write_page(const std::filesystem::path& path, std::string_view page,
                                 Overwrite overwrite);
 

@@ -16,7 +16,7 @@
 
 namespace onnx_external {
 
-// Returns the JSON object; "" if no option that is recorded is set.
+// Returns the JSON object; "" if none of the recorded options is set.
 [[nodiscard]] std::string options_json(const MappingOptions& options);
 
 // Parses what options_json() writes; unknown members are ignored. kCorrupt for values of another

@@ -30,7 +30,7 @@ struct ModelFileJob {
 };
 
 // Writes all segments that are not deferred, and returns the identity of the model. Memory: a
-// buffer of kCopyBufferBytes. kIo; kCorrupt if the file of the loaded model has changed;
+// buffer of kCopyBufferBytes. Errors: kIo; kCorrupt if the file of the loaded model has changed;
 // kCancelled.
 [[nodiscard]] Result<ModelIdentity> write_model_file(const ModelFileJob& job);
 

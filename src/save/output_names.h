@@ -14,11 +14,11 @@
 namespace onnx_external {
 
 // Checks that both names are plain names that are valid in a location, differ on any file system,
-// and do not look like the name of a staging folder. kInvalidArgument.
+// and do not look like the name of a staging folder. Errors: kInvalidArgument.
 [[nodiscard]] Status check_output_names(std::string_view model_name, std::string_view data_dir);
 
 // Checks PlanOptions::data_name in the same way. A name may only be given for layouts whose data
-// files are next to the model; an empty name is always allowed. kInvalidArgument.
+// files are next to the model; an empty name is always allowed. Errors: kInvalidArgument.
 [[nodiscard]] Status check_data_name(std::string_view model_name, std::string_view data_dir,
                                      std::string_view data_name, Layout layout);
 

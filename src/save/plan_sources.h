@@ -16,14 +16,14 @@
 namespace onnx_external {
 
 // The last step of plan_save(), which a dry run omits: fills in SavePlan::job and
-// PlannedFile::hole_bytes. Opens each file of the models' own data. kIo.
+// PlannedFile::hole_bytes. Opens each file of the models' own data. Errors: kIo.
 [[nodiscard]] Status note_sources(std::span<const Model> models, const Checkpoint& checkpoint,
                                   const WriteOptions& write, SavePlan& plan);
 
 // Returns SavePlan::job of a plan that is otherwise complete: 64 hex digits, a hash of the plan and
 // of its sources, each with its stamp (SourceFile::stamp). Two saves have the same hash only if
 // they write the same files. With kLink, which writes no data files, only the files of the
-// checkpoint are hashed. kIo; errors of opening the model's own data.
+// checkpoint are hashed. Errors: kIo; errors of opening the model's own data.
 [[nodiscard]] Result<std::string> name_job(const SavePlan& plan, const SourceModels& models,
                                            const Checkpoint& checkpoint);
 

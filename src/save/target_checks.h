@@ -26,8 +26,8 @@ struct TargetNeeds {
 
 // Rejects names and paths that are too long for the file system, files that are larger than the
 // file system or the process limit allows, and saves that need more bytes than are free. Limits
-// that the file system does not report are not checked. kIo; the message says how much is needed
-// and how much is available.
+// that the file system does not report are not checked. Errors: kIo; the message says how much is
+// needed and how much is available.
 [[nodiscard]] Status check_target_limits(const Directory& out, const TargetNeeds& needs);
 
 // Renames an empty file from the staging folder into the output folder, as publishing will, and

@@ -15,8 +15,8 @@ namespace onnx_external {
 // belongs to no set.
 [[nodiscard]] std::vector<SetMember> set_of(const Directory& folder, const std::string& name);
 
-// Reports models of the set that come from another save than this model: models that a killed save
-// has not put in place yet, according to its record, and models whose manifest lists another
+// Reports models of the set that come from a different save than this model: models that a killed
+// save has not put in place yet, according to its record, and models whose manifest lists another
 // version of this model. A model that was replaced without the others, moved or removed is not a
 // finding. Reports nothing while a save is running in the folder. `manifest` may be null.
 void check_set(const ModelFile& model, const Manifest* manifest, std::vector<Finding>& findings);

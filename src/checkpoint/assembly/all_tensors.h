@@ -16,8 +16,9 @@
 
 namespace onnx_external {
 
-// Returns the index in FileContents::storages of the storage that a declaration names, and adds it
-// there if it is new. kCorrupt if it is missing or does not have the declared size.
+// Returns the index in FileContents::storages of the storage that a declaration names. A storage
+// that is not listed yet is added. Fails with kCorrupt if the checkpoint lacks the storage, or if
+// its size is not the declared one.
 using FindStorage = std::function<Result<std::uint32_t>(const TensorDeclaration&)>;
 
 // Returns the tensors that `options` select, with their names.

@@ -29,10 +29,11 @@ class NestedStorages {
       : text_offset_(text_offset), part_(part) {}
 
   // Replaces the calls. Calls with other arguments are left unchanged, and add_tensors then rejects
-  // their tensors. kCorrupt.
+  // their tensors. Errors: kCorrupt.
   [[nodiscard]] Status resolve(Pickle& pickle);
 
-  // Returns the storage's index in part.storages; nullopt if the storage is not nested. kCorrupt.
+  // Returns the storage's index in part.storages; nullopt if the storage is not nested. Errors:
+  // kCorrupt.
   [[nodiscard]] std::optional<Result<std::uint32_t>> find(const TensorDeclaration& declared);
 
  private:

@@ -36,7 +36,7 @@ struct ZipEntry {
 // Immutable; the entries' names point into it.
 class ZipArchive {
  public:
-  // kCorrupt, kIo; kUnsupported (encryption, other compression methods, multiple disks).
+  // Errors: kCorrupt, kIo; kUnsupported (encryption, other compression methods, multiple disks).
   [[nodiscard]] static Result<ZipArchive> open(std::shared_ptr<const SourceFile> file);
 
   // The single folder that contains all records; "" if the first record is not in a folder, as in

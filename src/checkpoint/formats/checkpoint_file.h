@@ -23,7 +23,7 @@ enum class FileFormat : std::uint8_t {
   kUnknown,
 };
 
-// Detects the format from the first bytes. kIo.
+// Detects the format from the first bytes. Errors: kIo.
 [[nodiscard]] Result<FileFormat> sniff_format(const SourceFile& file);
 
 // Reads a file that itself holds tensors, in the format that its content shows. kUnsupported names

@@ -14,7 +14,7 @@ namespace onnx_external {
 
 // Opens folder/name, where `name` comes from an untrusted file or folder: it must be the plain name
 // of a regular file. A symbolic link is followed only in Hugging Face's cache (base/hub_link.h).
-// kInvalidArgument, kNotFound, kIo.
+// Errors: kInvalidArgument, kNotFound, kIo.
 [[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_shard(
     const std::filesystem::path& folder, std::string_view name);
 

@@ -29,7 +29,7 @@ namespace onnx_external {
 
 // Format "pickle", in which storages are byte strings. If the pickle contains their bytes as they
 // are (protocols 3 to 5), the storages are plain ranges of the file; if it encodes them as text,
-// they are computed. Bytes after the pickle are ignored. kCorrupt, kUnsupported.
+// they are computed. Bytes after the pickle are ignored. Errors: kCorrupt, kUnsupported.
 [[nodiscard]] Result<FileContents> read_pickle_file(std::shared_ptr<const SourceFile> file,
                                                     const OpenOptions& options);
 

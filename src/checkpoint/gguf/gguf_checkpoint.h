@@ -15,7 +15,7 @@ namespace onnx_external {
 // the others are next to it. Quantized blocks are listed as float32 tensors. With
 // OpenOptions::stored_parts, the tensors are listed as the files store them; so are those of a
 // model that cannot be mapped to transformers' names, with Selection::kEverything. kUnsupported,
-// kCorrupt, kMismatch, kNotFound, kIo.
+// Errors: kCorrupt, kMismatch, kNotFound, kIo.
 [[nodiscard]] Result<FileContents> read_gguf(std::shared_ptr<const SourceFile> file,
                                              const OpenOptions& options);
 

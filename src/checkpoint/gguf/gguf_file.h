@@ -37,8 +37,8 @@ struct GgufFile {
 };
 
 // Checks every count, length and offset: the bytes of each tensor must be inside the file, and
-// those of different tensors must not overlap. kCorrupt, kUnsupported and kIo; the message names
-// the file.
+// those of different tensors must not overlap. Errors: kCorrupt, kUnsupported and kIo; the message
+// names the file.
 [[nodiscard]] Result<GgufFile> read_gguf_file(std::shared_ptr<const SourceFile> file,
                                               GgufArrays arrays);
 

@@ -93,7 +93,7 @@ struct GgufMetadata {
 [[nodiscard]] std::string gguf_other_kind(const GgufMetadata& metadata, std::size_t tensors);
 
 // Reads all metadata of a file, including arrays. If a model has several files, the first one has
-// the model's metadata. kNotFound, kIo, kCorrupt, kUnsupported.
+// the model's metadata. Errors: kNotFound, kIo, kCorrupt, kUnsupported.
 [[nodiscard]] Result<GgufMetadata> read_gguf_metadata(const std::filesystem::path& path);
 
 }  // namespace onnx_external

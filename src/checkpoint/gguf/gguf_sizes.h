@@ -19,15 +19,15 @@ inline constexpr std::uint64_t kMaxGgufExperts = 65'536;  // in all layers toget
 
 class GgufSizes {
  public:
-  // Checks the metadata that every model must have. kCorrupt.
+  // Checks the metadata that every model must have. Errors: kCorrupt.
   [[nodiscard]] static Result<GgufSizes> of(const GgufMetadata& metadata,
                                             std::string_view architecture, std::uint64_t tensors);
 
   [[nodiscard]] std::uint64_t layers() const { return layers_; }
   [[nodiscard]] std::uint64_t experts() const { return experts_; }
 
-  // Reads the numbers of attention heads in a layer; they replace those of the layer entered
-  // before. kCorrupt.
+  // Reads the numbers of attention heads in a layer, which replace those of the previously entered
+  // layer. Errors: kCorrupt.
   [[nodiscard]] Status enter(std::uint64_t layer);
 
   // Returns the size that a letter denotes; nullopt if neither the metadata nor a tensor has stated

@@ -11,12 +11,12 @@ namespace onnx_external {
 
 // Returns the only dict that has tensors as values, at the root or below it through string keys. If
 // no dict has tensors as values, returns the only one that holds tensors in lists and tuples. A
-// list or tuple at the root is also searched, and may itself be the result. kNotFound; kAmbiguous
-// lists the candidates.
+// list or tuple at the root is also searched, and may itself be the result. Errors: kNotFound;
+// kAmbiguous lists the candidates.
 [[nodiscard]] Result<NodeId> choose_only_dict(const Pickle& pickle, const ClassFlattening* classes);
 
 // Returns the dict, list, tuple or flattened object at a dotted path of keys (including integer
-// keys) and indices. Keys may themselves contain dots. kNotFound, kAmbiguous.
+// keys) and indices. Keys may themselves contain dots. Errors: kNotFound, kAmbiguous.
 [[nodiscard]] Result<NodeId> choose_by_key(const Pickle& pickle, const ClassFlattening* classes,
                                            const std::string& key);
 

@@ -57,7 +57,7 @@ class MatrixRows {
   [[nodiscard]] const std::vector<std::uint32_t>& group_of_column() const { return order_; }
 
   // Memory: about 1 byte per code, 8 per scale, zero point or minimum, and the bytes read. kIo,
-  // kCorrupt. Requires: the block is inside the matrix and not empty.
+  // Errors: kCorrupt. Requires: the block is inside the matrix and not empty.
   [[nodiscard]] Status read(const MatrixBlock& block, BlockParts& parts) const;
 
   // Reads the scales, zero points and minima, and leaves `codes` unchanged. If `with_zeros` is

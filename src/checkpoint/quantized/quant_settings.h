@@ -27,7 +27,7 @@ struct QuantSettings {
 [[nodiscard]] std::optional<std::int64_t> json_integer(const Json* value);
 
 // Reads config.json and the files that quantization libraries write next to it. If a folder has
-// none of them, returns empty settings. kCorrupt, kIo.
+// none of them, returns empty settings. Errors: kCorrupt, kIo.
 [[nodiscard]] Result<QuantSettings> read_quant_settings(const std::filesystem::path& folder);
 
 }  // namespace onnx_external

@@ -18,7 +18,7 @@ struct SaidBlock {
 // Sets `matrix.scales`, `group` and `groups`. The tensor has one scale; one per matrix, row, or
 // group of a row; or one per block of rows and columns. Blocks are counted from the first row and
 // column of each matrix, and the last ones may be cut. Requires: matrices, rows and columns are
-// set. kCorrupt.
+// set. Errors: kCorrupt.
 [[nodiscard]] Status set_scale_table(const MatrixFinder& finder, QuantizedMatrix& matrix,
                                      const TensorView& scales, const SaidBlock& said);
 

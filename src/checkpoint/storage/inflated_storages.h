@@ -24,7 +24,7 @@ class InflatedStorages {
       : scratch_dir_(std::move(scratch_dir)) {}
 
   // Returns where the storage's bytes are, after checking their CRC. The descriptor stays open
-  // during the lifetime of this object. kCorrupt; kIo (scratch folder full or missing).
+  // during the lifetime of this object. Errors: kCorrupt; kIo (scratch folder full or missing).
   // Requires: storage.compression == kDeflate.
   struct Place {
     int fd = -1;

@@ -41,7 +41,7 @@ class BlockStorages {
   // Both arguments must outlive this object.
   BlockStorages(const StorageBlocks& blocks, FileContents& part) : blocks_(blocks), part_(part) {}
 
-  // Returns the storage's index in part.storages. kCorrupt.
+  // Returns the storage's index in part.storages. Errors: kCorrupt.
   [[nodiscard]] Result<std::uint32_t> find(const TensorDeclaration& declared);
 
  private:

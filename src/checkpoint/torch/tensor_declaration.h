@@ -61,7 +61,7 @@ struct TensorDeclaration {
 };
 
 // Reads ('storage', class, key, location, numel) and sets dtype, storage_key and storage_bytes.
-// kUnsupported: an unknown class. kCorrupt.
+// Errors: kUnsupported for an unknown class; kCorrupt.
 [[nodiscard]] Result<TensorDeclaration> declared_storage(const Pickle& pickle, NodeId id);
 
 // Unwraps parameters and subclasses, and reads the rebuild call. kUnsupported with the reason:

@@ -68,7 +68,7 @@ void label_symbols(Pickle& pickle);
 
 using Arguments = std::span<const NodeId>;
 
-// One of torch's storage classes and its element type. kCorrupt, kUnsupported.
+// One of torch's storage classes and its element type. Errors: kCorrupt, kUnsupported.
 struct StorageClass {
   std::string_view name;
   DType dtype;
@@ -76,7 +76,7 @@ struct StorageClass {
 };
 [[nodiscard]] Result<StorageClass> storage_class_of(const Pickle& pickle, NodeId id);
 
-// Returns the element type that a symbol such as torch.float32 denotes. kUnsupported.
+// Returns the element type that a symbol such as torch.float32 denotes. Errors: kUnsupported.
 [[nodiscard]] Result<DType> read_dtype(const Pickle& pickle, NodeId id);
 
 // Reads a tuple or list of ints, or a torch.Size; at most kMaxRank of them. `what` is for messages.

@@ -93,7 +93,7 @@ def test_a_decoder_has_one_operator_for_each_attention_and_shares_its_cache(tmp_
     assert found.count("com.microsoft.GroupQueryAttention") == 1
     assert not {"Softmax", "GroupQueryAttention"} & set(found)
     assert report.checked["model"] > 6  # rows alone, and one token of all of them
-    assert any("one row at a time" in note for note in report.notes)
+    assert any("only for a batch size of 1" in note for note in report.notes)
     settings = json.loads((tmp_path / "out/genai_config.json").read_text())
     assert settings["search"]["past_present_share_buffer"] is True
     _compare_padded(model, tmp_path / "out/model.onnx")

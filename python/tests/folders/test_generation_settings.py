@@ -63,7 +63,7 @@ def test_only_token_ids_stay_and_what_generate_refuses_is_named(
 def test_a_file_that_says_nothing_is_left_out(text: str, tmp_path: Path) -> None:
     model, notes = plain(tmp_path, text)
     assert len(notes) == 1
-    assert "generation_config.json: left out" in notes[0]
+    assert "generation_config.json: ignored" in notes[0]
     assert model.generation_config.num_beams is None
 
 
@@ -77,7 +77,7 @@ def test_older_models_have_them_in_the_config(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"num_beams": 4, "hidden_size": 8, "eos_token_id": 2}')
     model = SimpleNamespace(generation_config=transformers.GenerationConfig(eos_token_id=2))
     (note,) = plain_generation(model, tmp_path)
-    assert note.startswith("config.json: num_beams left out")
+    assert note.startswith("config.json: num_beams ignored")
     assert model.generation_config.eos_token_id == 2
 
 
@@ -90,7 +90,7 @@ def test_what_only_a_model_s_own_generate_knows_stays(tmp_path: Path) -> None:
 def test_settings_in_the_config_that_a_model_would_refuse_are_left_out() -> None:
     config = transformers.BertConfig(cache_implementation="none such")
     (note,) = without_checked_settings(config)
-    assert note.startswith("config.json: cache_implementation left out")
+    assert note.startswith("config.json: cache_implementation ignored")
     assert not hasattr(config, "cache_implementation")
     assert without_checked_settings(config) == []
 

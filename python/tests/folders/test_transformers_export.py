@@ -155,7 +155,7 @@ def test_a_decoder_s_folder_becomes_one_graph_or_two(graphs: str, tmp_path: Path
         assert report["left"][graph] == {"Transpose of a weight": 1}
     assert report["save"]["bytes"] == weights_of(tmp_path / "llama")
     assert ("genai_config.json" in files_of(tmp_path / "out")) == (graphs == "model")
-    assert "generation_config.json: num_beams, temperature left out" in report["notes"][0]
+    assert "generation_config.json: num_beams, temperature ignored" in report["notes"][0]
     assert {"config.json", "tokenizer_config.json"} <= files_of(tmp_path / "out")
     first = text(2, 9)
     with torch.no_grad():

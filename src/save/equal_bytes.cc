@@ -136,9 +136,9 @@ Result<SavePlan> merge_equal_bytes(SavePlan plan, const SourceModels& models,
                                    const Checkpoint& checkpoint, const PlanOptions& options,
                                    int threads, const ProgressFn& progress) {
   if (plan.layout == Layout::kLink) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        "finding equal bytes saves nothing if nothing is copied; leave it out with layout link");
+    return fail(ErrorCode::kInvalidArgument,
+                "the layout 'link' copies nothing, so finding equal bytes saves nothing; leave out "
+                "the search for equal bytes");
   }
   if (options.layout == Layout::kInline) {
     return plan;

@@ -60,10 +60,10 @@ std::uint64_t natural_alignment(std::int32_t data_type) {
 
 Status misaligned(std::string where, std::uint64_t offset, std::int32_t data_type) {
   return not_linked(ErrorCode::kUnsupported,
-                    fmt::format("{}: begins at byte {}, which is not a multiple of the {} bytes of "
-                                "a {} element, but runtimes map such files into memory{}",
-                                where, offset, natural_alignment(data_type),
-                                onnx_type_name(data_type), kCopyInstead));
+                    fmt::format("{}: begins at byte {}, but runtimes map such files into memory, "
+                                "which requires {} elements to begin at a multiple of {} bytes{}",
+                                where, offset, onnx_type_name(data_type),
+                                natural_alignment(data_type), kCopyInstead));
 }
 
 // The error for a file that no location can refer to; it says what to do. Paths are shown as the

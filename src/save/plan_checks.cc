@@ -113,10 +113,11 @@ Error error_of(const ShapeConflict& conflict, const NameMap<std::string_view>& k
 
 std::string wrong_with_link(const PlanOptions& plan, const WriteOptions& write, Casts casts) {
   if (write.checksum != Checksum::kNone) {
-    return "a checksum requires reading whole files; leave it out with the layout link";
+    return "a checksum requires reading whole files, which the layout 'link' avoids; leave out the "
+           "checksum";
   }
   if (plan.dedup == Dedup::kContent) {
-    return "finding equal bytes saves nothing with the layout link, which copies nothing";
+    return "finding equal bytes saves nothing with the layout 'link', which copies nothing";
   }
   if (plan.quantize) {  // what is in no file is written
     return plan.quantize->keep == KeepCodes::kNo
@@ -125,20 +126,20 @@ std::string wrong_with_link(const PlanOptions& plan, const WriteOptions& write, 
                : "";
   }
   if (plan.dtype || casts == Casts::kAllow) {
-    return "a conversion produces new bytes, but the layout link copies none";
+    return "a conversion produces new bytes, but the layout 'link' copies none";
   }
   return "";
 }
 
 std::string wrong_options(const PlanOptions& plan, const WriteOptions& write, Casts casts) {
   if (plan.max_shard_bytes && plan.layout != Layout::kShards) {
-    return "a shard size applies only to the layout shards";
+    return "a shard size applies only to the layout 'shards'";
   }
   if (plan.alignment && plan.layout != Layout::kSingle && plan.layout != Layout::kShards) {
-    return "an alignment applies only to the layouts single and shards";
+    return "an alignment applies only to the layouts 'single' and 'shards'";
   }
   if (plan.layout == Layout::kInline && write.checksum != Checksum::kNone) {
-    return "a checksum applies to data files, but the layout inline has none";
+    return "a checksum applies to data files, but the layout 'inline' has none";
   }
   if (plan.dtype && !can_cast_to(*plan.dtype)) {
     return "values can be converted only to float64, float32, float16 and bfloat16, not to " +

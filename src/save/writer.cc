@@ -196,7 +196,8 @@ Result<DataPlan> plan_data(const SavePlan& plan, std::vector<ModelBuilder>& buil
   } else if (plan.layout == Layout::kLink) {
     if (options.checksum != Checksum::kNone) {
       return fail(ErrorCode::kInvalidArgument,
-                  "a checksum of whole files requires reading them; leave it out with layout link");
+                  "a checksum requires reading whole files, which the layout 'link' avoids; leave "
+                  "out the checksum");
     }
     data.own.emplace();
     data.own->models = plan.models;

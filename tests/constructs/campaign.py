@@ -34,7 +34,7 @@ HEAD = """## Constructs
 Each construct was exported in a small module (`tests/constructs`). At least two input sets differ
 in what the construct depends on; sizes that differ are dynamic. "right" means that the result
 equals the module's result on all input sets (graphs run on ONNX Runtime); "**wrong**" means that it
-differs without an error. An exporter that a row does not name fails with an error; "strict" is
+differs without an error. Exporters that are missing from a row fail with an error. "strict" is
 torch.export with `strict=True`. The versions are {versions}.
 
 These constructs are right with every exporter:

@@ -237,11 +237,11 @@ Status check_tensor(const BlockTensor& tensor, const BlockTensor& first) {
   if (tensor.rows == 0 || tensor.columns == 0 || tensor.columns % type.values != 0) {
     return does_not_fit(
         tensor,
-        fmt::format("rows of {} values cannot be divided into the blocks of {} values that {} has",
-                    tensor.columns, type.values, type.name));
+        fmt::format("rows of {} values cannot be divided into blocks of {}, which have {} values",
+                    tensor.columns, type.name, type.values));
   }
   if (tensor.type != first.type || tensor.rows != first.rows || tensor.columns != first.columns) {
-    return does_not_fit(tensor, "has another type or shape than " + quote(first.stored.view.name) +
+    return does_not_fit(tensor, "differs in type or shape from " + quote(first.stored.view.name) +
                                     ", although the rows of both alternate");
   }
   const auto row_bytes = checked_mul<std::uint64_t>(tensor.columns / type.values, type.bytes);

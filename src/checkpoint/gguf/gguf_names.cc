@@ -177,7 +177,7 @@ class Namer {
       return mismatch("'" + name + ".weight' is missing");
     }
     if (!is_needed_here && role.need != GgufNeed::kMay && (is_there || found.bias)) {
-      return mismatch("'" + name + "' does not belong to a model with these numbers of experts" +
+      return mismatch("'" + name + "' does not fit a model with these expert counts" +
                       std::string(is_fused_ ? " and fused attention" : ""));
     }
     if ((found.bias && (role.bias == GgufBias::kNever || !is_there)) ||

@@ -27,14 +27,14 @@ TEST(OptionRules, TakeWhatHasAnEffect) {
 TEST(OptionRules, RefuseASizeOfShardsWithoutShards) {
   for (const Layout layout : {kPerTensor, kSingle, kInline, kLink}) {
     EXPECT_THAT(check_option_rules({.layout = layout, .max_shard_bytes = 5}, {}, Casts::kRefuse),
-                FailsWith(kInvalid, "only to the layout shards"));
+                FailsWith(kInvalid, "only to the layout 'shards'"));
   }
 }
 
 TEST(OptionRules, RefuseAnAlignmentWithoutSharedFiles) {
   for (const Layout layout : {kPerTensor, kInline, kLink}) {
     EXPECT_THAT(check_option_rules({.layout = layout, .alignment = 64}, {}, Casts::kRefuse),
-                FailsWith(kInvalid, "only to the layouts single and shards"));
+                FailsWith(kInvalid, "only to the layouts 'single' and 'shards'"));
   }
 }
 

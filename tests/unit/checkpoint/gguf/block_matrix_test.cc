@@ -197,14 +197,14 @@ TEST(BlockMatrix, ThatDoesNotFitItsTensorsIsCorrupt) {
   fails(1, {.tensors = {tensor}, .first_row = 4}, "its 4 rows from 4 on do not yield 1");
   fails(3, {.tensors = {tensor, tensor}}, "do not yield 3");
   fails(4, {.tensors = {tensor}, .head_rows = 3}, "4 rows cannot be divided into heads of 3");
-  fails(4, {.tensors = {tensor, tensor_of("Q8_0", 4)}}, "has another type or shape than");
+  fails(4, {.tensors = {tensor, tensor_of("Q8_0", 4)}}, "differs in type or shape from");
   BlockTensor short_one = tensor;
   short_one.stored.view.shape[0] -= 1;
   fails(4, {.tensors = {short_one}}, "4 rows of 512 Q4_0 values are not 1151 bytes");
   BlockTensor ragged = tensor;
   ragged.columns = 500;
   fails(4, {.tensors = {ragged}},
-        "rows of 500 values cannot be divided into the blocks of 32 values that Q4_0 has");
+        "rows of 500 values cannot be divided into blocks of Q4_0, which have 32 values");
   fails(4, {.tensors = {tensor}, .factors = in_memory("a.scale", DType::kFloat32, {3}, {})},
         "does not contain one float32 for each matrix");
 }

@@ -1,1 +1,1 @@
-"""Attention of decoders, fused into one operator instead of a dozen."""
+"""Fuses the attention in decoders into one operator instead of a dozen."""

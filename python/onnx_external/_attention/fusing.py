@@ -342,7 +342,10 @@ def _why_not_bias(mask: Mask, given: Mapping[str, Any]) -> str:
 
 
 def _why_not_lengths(query: torch.Tensor, update: _Update, mask: Mask) -> str:
-    """Return why sizes differ; the comparisons tell the trace which dynamic sizes are equal."""
+    """Return why the lengths do not match; "" if they match.
+
+    In a trace, these comparisons also record which dynamic sizes are equal.
+    """
     past, new = update.past[0], update.new[0]
     if past.shape[0] != query.shape[0] or new.shape[2] != query.shape[2]:
         return "its keys and queries belong to different tokens"

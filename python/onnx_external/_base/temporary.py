@@ -110,7 +110,7 @@ def _opened(folder: Path) -> int:
 
 
 def _is_free(folder: int) -> bool | None:
-    """Lock an open folder; return False if another process holds the lock, None if locks fail."""
+    """Lock an open folder; return False if it is locked already, None if locking is impossible."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

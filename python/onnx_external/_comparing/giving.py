@@ -113,7 +113,7 @@ def call_of(given: Any, argument: str = "inputs") -> Call:
 
 
 def _given(given: Any, expected: Mapping[str, Any], session: Session, native: bool) -> Given:
-    """Return one input set that the caller passed, in the form that a validation uses.
+    """Convert one input set passed by the caller to the form that validation uses.
 
     Args:
         given: the inputs.

@@ -21,7 +21,7 @@ _LOGITS = "logits"
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest acceptable loss; a limit of None means that the figure is not judged."""
+    """The limits for the loss by quantization; None means that a figure is not checked."""
 
     kl: float | None = None
     agreement: float | None = None

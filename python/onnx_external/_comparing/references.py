@@ -46,7 +46,7 @@ class RecordedReference:
         return given.expected
 
     def draws(self) -> list[str]:
-        """Return an empty list, because recorded outputs are fixed."""
+        """Return no random operators: recorded outputs are not computed again."""
         return []
 
 

@@ -2,7 +2,7 @@
 
 An output may have parts of two scales, such as boxes in pixels next to scores from 0 to 1. Along
 each axis, the elements of every slice are counted by magnitude. A slice that is 30 times as small
-or as large as the array is judged by a scale of its own.
+or as large as the array is judged by its own scale.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _runs(values: Array) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Scales:
-    """The scales of slices that have their own, relative to the scale of the array."""
+    """The scales of the slices of an array, relative to the scale of the whole array."""
 
     _shape: tuple[int, ...]
     _factors: dict[int, Array]

@@ -200,7 +200,7 @@ class Rewriter:
         return bool(chosen) or added or self._tell_less(error)
 
     def _split(self, error: UnmergeableError) -> bool:
-        """Make the caller of a function continue separately for both outcomes of the call."""
+        """Let the calling function run its remaining code once for each outcome of the call."""
         call = caller_of(error, error.key, self.observed)
         if not call or call in self._absorbed:
             return False
@@ -220,7 +220,7 @@ class Rewriter:
         return True
 
     def _refuse_lookup(self, error: Exception) -> None:
-        """Raise an error for a lookup by the text of a tensor's value, which has no graph."""
+        """Raise an error if a tensor's value is looked up as text, because graphs lack strings."""
         if any(map(is_key_of_tensor, chain(error))):
             raise RewriteError(
                 "an item is looked up by the text of a tensor's value, but a graph has no strings; "

@@ -32,7 +32,7 @@ class Unmarked:
 
     @property
     def note(self) -> str:
-        """A note for the report on these nodes; empty if there are none."""
+        """The report's note about nodes without a module name; empty if there are none."""
         if not self.kinds:
             return ""
         kinds = list(dict.fromkeys(self.kinds))

@@ -50,7 +50,7 @@ def lay_flat(graph: onnx_ir.Graph) -> int:
 
 
 def _behind_a_sum(node: onnx_ir.Node, place: int) -> tuple[onnx_ir.Node, int]:
-    """Return the user and index of an attention input, before any addition of a scalar to it."""
+    """Return the node that reads an attention input, and its index, skipping an added scalar."""
     added = made_by(node.inputs[place], "Add")
     is_number = added is not None and sizes(added.inputs[1]) == []
     return (added, 0) if added is not None and is_number else (node, place)
@@ -121,7 +121,7 @@ def _side_by_side(
 
 
 def _source(value: onnx_ir.Value | None, width: object) -> onnx_ir.Value | None:
-    """Return the 3-d value that a Reshape splits into heads, if it has this width."""
+    """Return the 3-d value that a Reshape splits into heads; None if its width differs."""
     form, apart = sizes(value), made_by(value, "Reshape")
     source = None if apart is None else apart.inputs[0]
     before = sizes(source)

@@ -1,8 +1,8 @@
-"""Numbers in the names assigned by torch, computed for a deep model from a shallow model.
+"""Predicts the numbers that torch appends to names in a deep model from those in a shallow model.
 
-"linear_12" is the thirteenth value named "linear". So the numbers in the names of two consecutive
-layers differ by how often a layer uses the name. Where this difference is not known, a name states
-its layer instead.
+"linear_12" is the thirteenth value named "linear". Therefore the numbers in the names of two
+consecutive layers differ by the number of times that a layer uses the name. If this difference is
+unknown, the name contains the index of its layer instead.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _NEAR = 1e-6
 
 
 Starts: TypeAlias = Mapping[Segment, Mapping[str, int]]
-"""The smallest number that each layer uses in each name."""
+"""The smallest number that each layer appends to each name."""
 
 
 def starts_of(model: onnx_ir.Model, stacks: Sequence[Stack]) -> Starts:
-    """Return the smallest numbers in the names of each layer of a graph before optimization.
+    """Return the smallest numbers appended to the names in each layer before optimization.
 
     Args:
         model: the graph of a shallow model.

@@ -183,7 +183,7 @@ class Tensor:
         return None if self._file is None else str(self._core.files()[self._file])
 
     def __repr__(self) -> str:
-        """Return a text with the name, type and shape."""
+        """Return a string with the name, type and shape."""
         return f"<Tensor {self.name!r} {self.dtype} {list(self.shape)}>"
 
     def tobytes(self) -> bytes:

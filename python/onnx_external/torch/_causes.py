@@ -28,7 +28,7 @@ def causes_told(module: Any) -> Iterator[None]:
 
 
 def cause_in(module: nn.Module, error: BaseException) -> str:
-    """Return the first known cause why a module cannot be traced; "" if none is known."""
+    """Return the first known reason why a module cannot be traced; "" if none is known."""
     every = list(chain(error))
     if any(map(_meets_packed, every)):
         return (

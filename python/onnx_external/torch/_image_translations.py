@@ -33,7 +33,7 @@ def _average_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Any:
-    """Average over windows, including `divisor_override`, which torch.onnx ignores."""
+    """Average over windows, honoring `divisor_override`, which torch.onnx ignores."""
     from onnxscript.function_libs.torch_lib.ops import nn
 
     rank = len(values.shape) - 2

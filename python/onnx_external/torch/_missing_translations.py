@@ -154,7 +154,7 @@ def _length(one: Any, other: Any) -> Any:
 
 
 def _masked_select(values: Any, mask: Any) -> Any:
-    """Return the elements for which a mask is true, after both are broadcast."""
+    """Return the elements at which a mask is true, after broadcasting values and mask."""
     op = operators()
     values = op.Expand(values, op.Shape(mask))
     mask = op.Expand(mask, op.Shape(values))

@@ -70,7 +70,7 @@ class Skeleton:
     """The assumptions of the trace about sizes: for other sizes, the graph may be wrong."""
 
     def named(self) -> set[str]:
-        """Return the names of slots in state dicts: their own, and others of the same tensor."""
+        """Return the names that the slots' tensors have in a state dict, including tied names."""
         return set(self.slots).union(*self.ties.values())
 
     def SerializeToString(self) -> bytes:

@@ -20,7 +20,7 @@ _CACHES = (transformers.DynamicCache, transformers.EncoderDecoderCache)
 
 
 class FusedAttention(NamedTuple):
-    """What the attention operators in a graph require."""
+    """The requirements of the attention operators in a graph."""
 
     is_fused: bool
     """True if the graph has attention operators."""
@@ -32,7 +32,7 @@ class FusedAttention(NamedTuple):
 
 
 def attention_of(graph: Any) -> FusedAttention:
-    """Return what the attention operators in a graph require."""
+    """Return the requirements of the attention operators in a graph."""
     grouped = [node for node in graph.node if node.op_type == NAME]
     standard = [node for node in graph.node if node.op_type == "Attention" and not node.domain]
     return FusedAttention(
@@ -43,7 +43,7 @@ def attention_of(graph: Any) -> FusedAttention:
 
 
 def by_rows(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the inputs of each batch entry alone, and those of one token for the whole batch.
+    """Yield the inputs of each batch entry, then those of the first new token for the whole batch.
 
     Inputs with a single token, batch size 1 or no cached tokens are not split.
 
@@ -108,7 +108,7 @@ def _row(name: str, value: Any, row: int, rows: int) -> Any:
 
 
 def _first(name: str, value: Any, tokens: int, past: int) -> Any:
-    """Return the part of an input that belongs to the cache and the first token after it."""
+    """Return an input up to the first new token; masks also keep the cached tokens."""
     if not isinstance(value, torch.Tensor) or value.dim() < 2:
         return value
     if name.endswith("position_ids"):

@@ -276,7 +276,7 @@ class Folder:
 
     @staticmethod
     def _part_of(name: str, graph: Any, parts: Mapping[str, Part]) -> str | None:
-        """Return the name of the part that a graph represents, by its name or inputs; or None."""
+        """Return the part that a graph represents, judging by name or inputs; None if unclear."""
         if name in parts or len(parts) == 1:
             return name if name in parts else next(iter(parts))
         taken = {each.name for each in graph.input}

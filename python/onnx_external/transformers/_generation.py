@@ -141,7 +141,7 @@ def _positive(value: Any) -> bool:
 
 
 def _is_wrong(name: str, value: Any) -> bool:
-    """Return whether transformers rejects a setting independently of the others."""
+    """Return whether transformers rejects a setting whatever the other settings are."""
     if name.startswith("_") or name not in vars(transformers.GenerationConfig()):
         return False
     try:

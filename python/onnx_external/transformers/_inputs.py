@@ -35,7 +35,7 @@ Inputs: TypeAlias = Mapping[str, Any] | Sequence[str]
 """Examples by name, or the names of the inputs for which examples are made."""
 
 _WITH_DEFAULTS = ("bbox", "pixel_mask", "global_attention_mask", "token_type_ids", "attention_mask")
-"""Inputs that forward() replaces by a constant if they are missing."""
+"""Inputs for which forward() substitutes a constant if they are missing."""
 _GIVEN_ONLY = ("token_type_ids", "attention_mask")
 """Inputs that are used only if the folder's tokenizer or processor returns them."""
 _ASIDE = (

@@ -137,7 +137,7 @@ def _named(path: str, cache: str, state: str, prefix: str) -> str:
 
 
 def name_inputs_and_outputs(model: onnx_ir.Model, state: str) -> None:
-    """Give inputs and outputs the names that runtimes expect, and remove inputs without effect.
+    """Give inputs and outputs the names that runtimes expect, and remove unused inputs.
 
     Args:
         model: the graph.

@@ -117,7 +117,7 @@ def _is_of_lookup(error: BaseException) -> bool:
 
 
 def _lookups_at(error: BaseException, paths: set[str]) -> set[str]:
-    """Return the keys of the lookups that failed for a tensor or its text."""
+    """Return the places of failed lookups that used a tensor, or its text, as the key."""
     places = [each for each in _frames(error.__traceback__) if each[0] in paths]
     for path, place in reversed(places):
         nodes = (e for e in ast.walk(_tree(path)) if is_lookup(e) or is_indexed(e))

@@ -24,7 +24,7 @@ __all__ = ["Rewritten", "rewrite"]
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A definition whose chosen conditions and loops are rewritten."""
+    """A function definition in which the selected conditions and loops are rewritten."""
 
     tree: ast.FunctionDef | ast.Lambda
     count: int
@@ -66,7 +66,7 @@ def rewrite(
         assert isinstance(last, ast.Return) and last.value is not None
         if len(around.body) > 1:
             raise choice.refused(
-                tree, "a lambda with `:=` depends on a tensor: write a function instead"
+                tree, "a lambda with `:=` depends on a tensor: define a named function instead"
             )
         tree.body = last.value
     else:

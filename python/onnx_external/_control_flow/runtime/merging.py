@@ -1,4 +1,4 @@
-"""Merging of the values of two branches into one value."""
+"""Merges the values computed by two branches into one value."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class State:
     max_iterations: int | None = None
     refuses_assertions: bool = False
     absorbed: Collection[str] = ()
-    """The keys of conditions whose branches already contain the code after them."""
+    """The keys of conditions whose branches already include the code that follows the condition."""
     empty_sizes: bool = False
     """True if sizes of inputs may be 0."""
     tables: list[dict[int, torch.Tensor]] = field(default_factory=list)

@@ -102,7 +102,7 @@ def _arcee(file: Metadata, shapes: Shapes) -> Config:
 
 
 def _smollm3(file: Metadata, shapes: Shapes) -> Config:
-    """Return the config of SmolLM 3, in which every fourth layer has no positions."""
+    """Return the config of SmolLM 3, in which every fourth layer has no rotary embeddings."""
     made = decoder(file, shapes, "smollm3", "SmolLM3ForCausalLM") | rms(file)
     return made | biases(shapes) | {"no_rope_layer_interval": 4} | unused_window(file)
 

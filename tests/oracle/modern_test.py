@@ -207,7 +207,7 @@ class ModernTest:
     def expect_rank_files(self, ranks: int, folder: Path, state: dict) -> None:
         """Test that a file of one process, saved by torch.save, is the state dict only if it was the only process."""
         for rank in range(ranks):
-            parts = {key: "it is a DTensor, and this file contains only the" for key in state}
+            parts = {key: "it is a DTensor, and this file has only the" for key in state}
             found = Found(state) if ranks == 1 else Found({}, parts)
             self.expect(f"rank {rank} of {ranks}", folder / f"fsdp_{rank}.pt", found)
         if ranks > 1:

@@ -116,7 +116,7 @@ Result<TensorView> TensorAdder::view_of(const TensorDeclaration& declared) {
   if (view && view->dtype == DType::kComplex32) {
     if (!options_.widen_complex32) {
       return fail_with(ErrorCode::kUnsupported,
-                       "it is complex32, which ONNX lacks; convert it to complex64",
+                       "it is complex32, which ONNX lacks; it can become complex64",
                        {{RemedyOption::kConvert, "complex32", "makes it complex64"}});
     }
     view = widened(*view);

@@ -89,8 +89,7 @@ Result<LocalTensor> local_tensor(const Pickle& pickle, Arguments wrapper, NodeId
   if (!std::all_of(places->begin(), places->end(),
                    [&](NodeId placement) { return holds_values(pickle, placement); })) {
     return unsupported(
-        "it is a DTensor whose values are split into parts that the processes have to reduce "
-        "(Partial or similar)" +
+        "it is a DTensor whose processes hold parts of each value (Partial or similar)" +
         std::string(kWholeTensor));
   }
   TRY_ASSIGN(auto shape, read_integers(pickle, wrapper[kShape], "shape"));
@@ -101,8 +100,8 @@ Status check_whole(const Shape& held, const Shape& whole) {
   if (held == whole) {
     return {};
   }
-  return unsupported("it is a DTensor, and this file contains only the part " + shape_text(held) +
-                     " of " + shape_text(whole) +
+  return unsupported("it is a DTensor, and this file has only the " + shape_text(held) +
+                     " of its " + shape_text(whole) +
                      " that one process held; save tensor.full_tensor(), or the state dict with "
                      "torch.distributed.checkpoint");
 }

@@ -315,7 +315,7 @@ TEST_F(Folder, RefusesToGuessBetweenConfigurationsForVersionsOfTransformers) {
   dir_.write("config.4.0.0.json", R"({"model_type": "bert"})");
   EXPECT_EQ(taken(), "model.safetensors");
   dir_.write("config.4.0.0.json", R"({"transformers_weights": "other.safetensors"})");
-  EXPECT_THAT(taken(), HasSubstr("config.4.0.0.json: may name transformers_weights"));
+  EXPECT_THAT(taken(), HasSubstr("config.4.0.0.json: may refer to transformers_weights"));
 }
 
 TEST_F(Folder, RefusesAHugeConfigurationWithoutReadingIt) {

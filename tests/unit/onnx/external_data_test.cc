@@ -120,7 +120,7 @@ TEST(ExternalData, RejectsALengthThatContradictsTypeAndDims) {
 
 TEST(ExternalData, RefusesARangeThatOverflows) {
   EXPECT_THAT(load_with({{"location", "a"}, {"offset", "9223372036854775807"}}),
-              FailsWith(ErrorCode::kCorrupt, "passes 2^63-1"));
+              FailsWith(ErrorCode::kCorrupt, "exceeds 2^63-1"));
 }
 
 TEST(ExternalData, RefusesStrings) {

@@ -228,14 +228,14 @@ TEST(Dcp, RefusesANegativeChunkOffset) {
 TEST(Dcp, RefusesASliceOfAnotherShape) {
   DcpTensorSpec tensor = cut_tensor();
   tensor.chunks[1].bytes = tensor_zip({.shape = {1, 2}, .bytes = f32({3, 6})});
-  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kCorrupt, "its slice holds float32 [1, 2]"));
+  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kCorrupt, "its slice contains float32 [1, 2]"));
 }
 
 TEST(Dcp, RefusesASliceOfAnotherType) {
   DcpTensorSpec tensor = cut_tensor();
   tensor.chunks[1].bytes =
       tensor_zip({.dtype = DType::kInt32, .shape = {2, 1}, .bytes = f32({3, 6})});
-  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kCorrupt, "its slice holds int32 [2, 1]"));
+  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kCorrupt, "its slice contains int32 [2, 1]"));
 }
 
 TEST(Dcp, RefusesAShapeThatOverflows) {

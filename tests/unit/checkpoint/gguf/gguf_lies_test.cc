@@ -92,7 +92,7 @@ std::vector<Lie> container_lies() {
       {"TextLength", with_key(type(8) + number(kMax)), "should follow"},
       {"Bool", with_key(type(7) + "\x02"), "a bool is 2"},
       {"KeyTwice", tiny_gguf().uint("llama.block_count", 1).bytes(), "occurs twice"},
-      {"KeyNotText", tiny_gguf().uint("a\xff", 1).bytes(), "not a string"},
+      {"KeyNotText", tiny_gguf().uint("a\xff", 1).bytes(), "not UTF-8"},
       {"Alignment0", tiny_gguf().uint("general.alignment", 0).bytes(), "power of two"},
       {"Alignment3", tiny_gguf().uint("general.alignment", 3).bytes(), "power of two"},
       {"AlignmentText", tiny_gguf().string("general.alignment", "32").bytes(), "power of two"},
@@ -114,7 +114,7 @@ std::vector<Lie> container_lies() {
        "cannot be divided into blocks"},
       {"TypeLies", changed(kFfnUp + type(0), kFfnUp + type(1)), "begins at data byte"},
       {"TensorTwice", tiny_gguf().floats("output_norm.weight", {8}).bytes(), "occurs twice"},
-      {"TensorNul", tiny_gguf().floats(std::string("a\0b", 3), {8}).bytes(), "not a string"},
+      {"TensorNul", tiny_gguf().floats(std::string("a\0b", 3), {8}).bytes(), "not UTF-8"},
       {"Surplus", tiny_gguf().floats("a.weight", {1}).bytes(), "not a tensor"},
   };
 }

@@ -52,7 +52,7 @@ TEST(QuantizedGptq, ThatSaysTheFirstVersionAndHasZeroPointsOfTheSecondIsReadByIt
   EXPECT_THAT(first_row(folder.floats("a.weight")), ElementsAre(-8, -7, -6, -5, -8, -6, -4, -2));
   EXPECT_THAT(
       folder.open_folder()->notes(),
-      ElementsAre(HasSubstr("says \"gptq\", but all zero points are those of \"gptq_v2\"")));
+      ElementsAre(HasSubstr("says \"gptq\", but all zero points have the form of \"gptq_v2\"")));
 }
 
 TEST(QuantizedGptq, WithZeroPointsOfItsOwnIsReadAsItsConfigSays) {

@@ -68,7 +68,7 @@ const std::string kHalves = {'\x00', '\x3c', '\x00', '\x40', '\x00', '\xb8', '\x
 TEST(ViewValues, RefusesComplex32WithTheOption) {
   EXPECT_THAT(open_bytes(torch_zip(
                   {{.name = "w", .dtype = DType::kComplex32, .shape = {2}, .bytes = kHalves}})),
-              FailsWith(ErrorCode::kUnsupported, "convert it to complex64"));
+              FailsWith(ErrorCode::kUnsupported, "it can become complex64"));
 }
 
 TEST(ViewValues, WidensComplex32) {

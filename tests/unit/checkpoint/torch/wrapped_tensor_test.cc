@@ -102,7 +102,7 @@ TEST(WrappedTensor, APartOfADTensorIsRefused) {
   EXPECT_THAT(
       open_wrapper({.shape = {4, 2}, .placements = {kShard}}),
       FailsWith(ErrorCode::kUnsupported,
-                "'w': it is a DTensor, and this file contains only the part [2, 2] of [4, 2] that "
+                "'w': it is a DTensor, and this file has only the [2, 2] of its [4, 2] that "
                 "one process held; save tensor.full_tensor()"));
 }
 
@@ -114,7 +114,7 @@ TEST(WrappedTensor, PartialSumsAreRejectedAlthoughTheirShapeIsWhole) {
         std::vector<Put>{[](PickleBuilder& pickle) { pickle.string("Replicate"); }}}) {
     EXPECT_THAT(open_wrapper({.placements = placements}),
                 FailsWith(ErrorCode::kUnsupported,
-                          "parts that the processes have to reduce (Partial or similar); save "
+                          "parts of each value (Partial or similar); save "
                           "tensor.full_tensor() instead"));
   }
 }

@@ -128,7 +128,8 @@ TEST(CutValues, AreRefusedIfTheyAreNoInputsOrOutputs) {
   EXPECT_THAT(cut_between(chain(), {"a"}, {"bais"}), FailsWith(ErrorCode::kNotFound, "'bias'"));
   EXPECT_THAT(cut_between(chain(), {""}, {"c"}), FailsWith(ErrorCode::kNotFound, "''"));
   EXPECT_THAT(cut(chain(), {}), FailsWith(ErrorCode::kInvalidArgument, "neither"));
-  EXPECT_THAT(cut(chain(), {"m", {}, {"c"}, {}}), FailsWith(ErrorCode::kInvalidArgument, "give only one of them"));
+  EXPECT_THAT(cut(chain(), {"m", {}, {"c"}, {}}),
+              FailsWith(ErrorCode::kInvalidArgument, "give only one of them"));
 }
 
 TEST(CutValues, AreRefusedIfANodeWouldMakeAnInputAgain) {

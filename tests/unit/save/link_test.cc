@@ -156,7 +156,7 @@ TEST_F(Link, RejectsAFileThatALocationCannotName) {
               FailsWith(ErrorCode::kInvalidArgument, "neither in the output folder"));
   fs::create_directory(out_);
   EXPECT_THAT(save(file, tensors), FailsWith(ErrorCode::kInvalidArgument,
-                                             "; save into '" + file.parent_path().string() + "'"));
+                                             "; save to '" + file.parent_path().string() + "'"));
   fs::create_symlink(file, out_ / "c.pt");
   EXPECT_THAT(save(out_ / "c.pt", tensors),
               FailsWith(ErrorCode::kInvalidArgument, "c.pt: is a symbolic link to"));

@@ -280,7 +280,7 @@ TEST(LayOut, RefusesSizesThatAddUpTooFar) {
   SavePlan plan = empty_plan();
   plan.ranges.resize(2, {.bytes = std::uint64_t{1} << 63U});
   EXPECT_THAT(lay_out(plan, {.layout = Layout::kSingle}),
-              FailsWith(ErrorCode::kCorrupt, "past 2^64"));
+              FailsWith(ErrorCode::kCorrupt, "more than 2^64"));
 }
 
 TEST_F(Plan, StoresTiedTensorsOnceInEveryLayoutUnlessAskedNotTo) {

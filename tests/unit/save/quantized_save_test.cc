@@ -224,7 +224,7 @@ TEST_F(QuantizedSave, DerivesAModelWithoutAnyFloatsAgain) {
   EXPECT_THAT(verify_against(out_), FailsWith(ErrorCode::kNotFound, "more"));
   tensors_ = {{.name = "renamed", .shape = {64, 3000}, .bytes = tensors_[0].bytes}};
   write_checkpoint();
-  EXPECT_THAT(verify_against(out_), FailsWith(ErrorCode::kMismatch, "a key 'first' and others"));
+  EXPECT_THAT(verify_against(out_), FailsWith(ErrorCode::kMismatch, "the key 'first' and others"));
 }
 
 TEST_F(QuantizedSave, FindsAChangedCodeAndAChangedScheme) {

@@ -65,7 +65,7 @@ TEST_F(TargetLimits, RefuseFilesPastTheProcesssLimit) {
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
   const Status status = check();
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
-  EXPECT_THAT(status, FailsWith(ErrorCode::kIo, "b: would have 20 bytes, but this process may"));
+  EXPECT_THAT(status, FailsWith(ErrorCode::kIo, "b: would have 20 bytes, but this process can"));
 }
 
 TEST_F(TargetLimits, CountTheRoomOfFilesThatAreThere) {

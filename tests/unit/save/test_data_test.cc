@@ -172,7 +172,7 @@ TEST_F(TestDataTest, RefusesASymbolWithTwoValuesInOneSet) {
   graph.input("x", kFloat, {kAnySize}).input("y", kFloat, {kAnySize});
   record({floats("x", {3}), floats("y", {2})});
   EXPECT_THAT(check(),
-              FailsWith(ErrorCode::kMismatch, "symbol 'N' is 3 in input 'x' and 2 in input 'y'"));
+              FailsWith(ErrorCode::kMismatch, "symbol 'N' is 3 in input 'x', but 2 in input 'y'"));
 }
 
 TEST_F(TestDataTest, OneSetSaysNothingAboutDimensions) {

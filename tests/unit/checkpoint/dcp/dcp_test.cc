@@ -228,7 +228,8 @@ TEST(Dcp, RefusesANegativeChunkOffset) {
 TEST(Dcp, RefusesASliceOfAnotherShape) {
   DcpTensorSpec tensor = cut_tensor();
   tensor.chunks[1].bytes = tensor_zip({.shape = {1, 2}, .bytes = f32({3, 6})});
-  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kCorrupt, "its slice contains float32 [1, 2]"));
+  EXPECT_THAT(open_one(tensor),
+              FailsWith(ErrorCode::kCorrupt, "its slice contains float32 [1, 2]"));
 }
 
 TEST(Dcp, RefusesASliceOfAnotherType) {

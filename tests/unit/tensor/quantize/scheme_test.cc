@@ -130,7 +130,7 @@ TEST(QuantizeOptions, AreCheckedByOneFunction) {
   EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "is empty"));
   options = {};
   options.min_rows = 0;
-  EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "is 1"));
+  EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "at least 1"));
 }
 
 TEST(QuantizeOptions, GiveTheHeadItsOwnScheme) {

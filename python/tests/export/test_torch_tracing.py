@@ -323,7 +323,7 @@ def test_what_no_output_can_be_is_refused_by_its_value(given: Any, tmp_path: Pat
         def forward(self, x: Any) -> Any:
             return x * 2, given
 
-    with pytest.raises(oe.ExportError, match=f"gives {re.escape(repr(given))}"):
+    with pytest.raises(oe.ExportError, match=f"returns {re.escape(repr(given))}"):
         oe.torch.export(Gives().eval(), torch.ones(2), tmp_path / "model.onnx")
 
 

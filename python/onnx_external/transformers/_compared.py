@@ -91,9 +91,10 @@ def _longer(given: Mapping[str, Any], model: Any) -> dict[str, Any]:
         value = torch.cat([value, value[:1]])
         if longer:
             more = max(0, min(_MORE, most - 4 - value.shape[1]))
-            # What a mask says of the last word holds for those behind it.
-            rest = value[:, -1:].repeat_interleave(more, 1) if "mask" in name else value[:, :more]
-            value = torch.cat([value, rest], 1)
+            places = torch.arange(value.shape[1] + more)
+            # What a mask says of the last word holds for those behind it; words begin again.
+            last = value.shape[1] - 1
+            value = value[:, places.clamp(max=last) if "mask" in name else places % (last + 1)]
         found[name] = value
     return found
 

@@ -112,6 +112,7 @@ def _is_number(value: Any) -> bool:
 def varied(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return examples with batch sizes and lengths of at least 2, because traces fix sizes of 1.
 
+    For the same reason, the mask of a text that generate() continues gets a zero.
     A model with a state may mix up the entries of a batch, so its examples are not changed.
     """
     tensors = {name: each for name, each in given.items() if isinstance(each, torch.Tensor)}
@@ -125,7 +126,19 @@ def varied(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         for name in tensors:
             if found[name].shape[:2] == words:
                 found[name] = found[name].repeat_interleave(2, 1)
+    is_decoder = "attention_mask" in tensors and model.can_generate()
+    if is_decoder and not model.config.is_encoder_decoder:
+        found["attention_mask"] = _with_padding(found["attention_mask"])
     return found
+
+
+def _with_padding(mask: torch.Tensor) -> torch.Tensor:
+    """Return a mask with a zero, since generate() drops a mask of ones before the model runs."""
+    if mask.dim() != 2 or min(mask.shape) < 2 or not bool((mask == 1).all()):
+        return mask
+    mask = mask.clone()
+    mask[1, 0] = 0
+    return mask
 
 
 def _usual(model: Any, given: set[str]) -> tuple[str, ...]:

@@ -238,6 +238,32 @@ def test_examples_of_one_row_become_two_where_all_have_one() -> None:
     assert varied(SimpleNamespace(_is_stateful=True), one)["input_ids"].shape == (1, 1)
 
 
+def test_a_mask_of_ones_gets_a_zero_where_generate_would_drop_it() -> None:
+    from onnx_external.transformers._inputs import varied
+
+    one = {"input_ids": torch.tensor([[5, 6, 7]]), "attention_mask": torch.ones(1, 3).long()}
+    config = SimpleNamespace(is_encoder_decoder=False)
+    decoder = SimpleNamespace(_is_stateful=False, can_generate=lambda: True, config=config)
+    assert varied(decoder, one)["attention_mask"].tolist() == [[1, 1, 1], [0, 1, 1]]
+    padded = {**one, "attention_mask": torch.tensor([[1, 1, 0]])}
+    assert varied(decoder, padded)["attention_mask"].tolist() == [[1, 1, 0]] * 2
+    encoder = SimpleNamespace(_is_stateful=False, can_generate=lambda: False)
+    assert varied(encoder, one)["attention_mask"].tolist() == [[1, 1, 1]] * 2
+
+
+def test_a_longer_set_has_one_length_however_short_the_example_is() -> None:
+    from onnx_external.transformers._compared import _longer
+
+    model = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=40))
+    for length in (2, 4, 9):
+        words = torch.arange(length).expand(2, length)
+        mask = (words < length - 1).long()
+        found = _longer({"input_ids": words, "attention_mask": mask}, model)
+        assert found["input_ids"].shape == found["attention_mask"].shape == (3, length + 5)
+        assert found["input_ids"][2].tolist() == [each % length for each in range(length + 5)]
+        assert found["attention_mask"].sum(1).tolist() == [length - 1] * 3
+
+
 def test_the_text_of_a_report_is_a_screen(reranker: Path, tmp_path: Path) -> None:
     from dataclasses import replace
 

@@ -163,7 +163,7 @@ TEST(MemoryRuns, AreReadLikeAFile) {
   EXPECT_EQ(out, text.substr(70, 100));
   EXPECT_EQ(file->give(70, std::as_writable_bytes(std::span(out)))->data(), at(text, 70));
   EXPECT_THAT(file->read(4950, std::as_writable_bytes(std::span(out))),
-              FailsWith(ErrorCode::kCorrupt, "100 bytes are needed"));
+              FailsWith(ErrorCode::kCorrupt, "100 bytes were requested"));
   EXPECT_THAT(file->check_unchanged(), IsOk());
   EXPECT_FALSE(file->same_file(*file));
   EXPECT_NE(file->stamp().value(), file->stamp().value());

@@ -1,4 +1,4 @@
-"""Graphs in which the input cache and the output cache can share one buffer.
+"""Changes graphs so that the input cache and the output cache can share one buffer.
 
 A runtime with a shared buffer passes a buffer of the maximum length as the input cache, and also
 receives the output cache in that buffer. GroupQueryAttention then appends to the buffer in place,

@@ -1,8 +1,8 @@
-"""Fusion of attention while a transformers decoder is traced.
+"""Fuses attention while a transformers decoder is traced.
 
 A transformers model looks up its attention function in one interface, and its mask functions in
-another interface. During the trace, both lookups return functions of this file. Attention is fused
-if its keys and values are the ones that the cache has just concatenated, and if all its other
+another interface. During the trace, both lookups return functions of this module. Attention is
+fused if its keys and values are the ones that the cache has just concatenated, and if all its other
 arguments are known. Otherwise, the original function runs.
 """
 
@@ -32,7 +32,7 @@ _NEEDLESS = {
     "output_attentions", "output_hidden_states", "output_router_logits", "past_key_values",
     "position_ids", "return_dict", "sliding_window", "use_cache",
 }  # fmt: skip
-"""Arguments that only other functions use. `sliding_window` is among them because the mask contains
+"""Arguments that attention does not need. `sliding_window` is among them because the mask contains
 the window."""
 _MULTIPLE = 8
 """The size of a head must be a multiple of this."""
@@ -191,10 +191,10 @@ class _Trace:
         return made
 
     def attending(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a replacement for the lookup of attention functions, which finds ours.
+        """Return a replacement for the lookup of attention functions, which returns `_attend`.
 
-        Our function calls the one that transformers would have found if it cannot fuse the
-        attention.
+        If `_attend` cannot fuse the attention, it calls the function that transformers would have
+        found.
         """
 
         def get(interface: Any, name: str, default: Callable[..., Any]) -> Any:

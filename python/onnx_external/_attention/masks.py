@@ -1,4 +1,4 @@
-"""Masks made by transformers, and the properties of masks that decide how attention is fused."""
+"""Describes masks made by transformers by the properties that decide how attention is fused."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Mask:
     total: torch.Tensor | None = None
     window: int = -1
     seen: torch.Tensor | None = None
-    """Which tokens attend to at least one token, [batch, new tokens, 1, 1]; None if the bias
-    already decides that."""
+    """True for tokens that attend to at least one token, [batch, new tokens, 1, 1]; None if the
+    bias already decides that."""
     spoiled: torch.Tensor | None = None
     """A value to be added: NaN if lengths do not describe the mask, otherwise 0."""
 

@@ -1,4 +1,4 @@
-"""Attention over a growing cache as a single torch operator.
+"""Defines attention over a growing cache as a single torch operator.
 
 The operator can be run, infers shapes in a trace, and becomes one ONNX node (`translating.py`).
 """
@@ -127,7 +127,7 @@ def _(mask, tokens, like):  # type: ignore[no-untyped-def]
 def padding_bias(
     mask: torch.Tensor, tokens: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Make a bias that hides padding from attention, which is causal itself.
+    """Make a bias that hides only padding, because the attention operator itself is causal.
 
     Args:
         mask: bool [batch, all tokens], true for tokens that are not padding.

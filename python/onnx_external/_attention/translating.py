@@ -1,4 +1,4 @@
-"""Translations of the attention operator to one node, either of ONNX Runtime or of ONNX 23."""
+"""Translates the attention operator to one node, from ONNX Runtime or from ONNX opset 23."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STANDARD_OPSET = 23
 DOMAIN = "com.microsoft"
 NAME = "GroupQueryAttention"
 _INT32, _INT64 = 6, 7
-"""The numbers of element types in ONNX."""
+"""The codes of element types in ONNX."""
 
 
 def translations(form: Form) -> dict[Any, Callable[..., Any]]:

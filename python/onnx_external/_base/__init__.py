@@ -1,1 +1,1 @@
-"""Errors, options and small tools that all higher layers of the package use."""
+"""Provides errors, options and small tools for the rest of the package."""

@@ -1,4 +1,4 @@
-"""Checks of argument types, by argument name, before any work starts."""
+"""Checks the types of arguments by name before any work starts."""
 
 from __future__ import annotations
 

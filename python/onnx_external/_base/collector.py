@@ -1,4 +1,4 @@
-"""Control of Python's garbage collector while many small, long-lived objects are made."""
+"""Pauses Python's garbage collector while many small, long-lived objects are made."""
 
 from __future__ import annotations
 

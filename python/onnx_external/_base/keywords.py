@@ -1,4 +1,4 @@
-"""Keyword arguments that several functions share.
+"""Defines keyword arguments that several functions share.
 
 A TypedDict defines the type, default and description of each keyword in one place, and a function
 takes the keywords as `**how: Unpack[Writing]`. The decorator `checks_types` fills in the defaults,

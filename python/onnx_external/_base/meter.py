@@ -1,4 +1,4 @@
-"""Measurements of the time and memory that the steps of an export take."""
+"""Measures the time and memory that the steps of an export take."""
 
 from __future__ import annotations
 

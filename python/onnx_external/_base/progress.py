@@ -1,4 +1,4 @@
-"""Progress, reported to a callable of the caller or shown as a bar on a terminal by tqdm.
+"""Reports progress to a callable, or shows it on a terminal as a tqdm bar.
 
 Work that is counted in steps and not in bytes is reported in lines of text.
 """
@@ -43,7 +43,7 @@ os.register_at_fork(
 
 
 class _Bar:
-    """A tqdm bar for each phase.
+    """Shows a tqdm bar for each phase.
 
     The bars have their own lock. With tqdm's lock, a process forked while a thread draws would wait
     for the lock forever. The bars do not start tqdm's monitor thread, which would never end.

@@ -1,4 +1,4 @@
-"""Conversion of the options named in errors to arguments of Python functions."""
+"""Converts the options named in errors to arguments of Python functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FLAGS = {
     ("convert", "sparse"): "densify",
     ("convert", "complex32"): "widen_complex32",
 }
-"""The values of command options that are keywords in Python."""
+"""Values of command options that are separate keywords in Python."""
 
 
 def spelled(option: str, value: str, reader: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Temporary changes of attributes, which are undone even after errors and Ctrl-C."""
+"""Changes attributes temporarily, and restores them even after errors and Ctrl-C."""
 
 from __future__ import annotations
 

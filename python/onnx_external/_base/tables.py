@@ -1,4 +1,4 @@
-"""Text tables for the Python commands and the reports."""
+"""Formats text tables for the Python commands and the reports."""
 
 from __future__ import annotations
 

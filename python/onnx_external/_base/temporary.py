@@ -1,4 +1,4 @@
-"""Temporary folders. Each call that makes one removes the leftovers of killed processes."""
+"""Makes temporary folders, and removes those that killed processes left behind."""
 
 from __future__ import annotations
 

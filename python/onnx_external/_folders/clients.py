@@ -1,4 +1,4 @@
-"""Programs that open an exported folder, and what they require in addition to the usual files.
+"""Lists programs that open an exported folder, and their additional requirements.
 
 The usual folder suits ONNX Runtime, optimum, OpenVINO, fastembed and sentence-transformers. Each
 further requirement of a client is a field of one table; code for a single client is in a module of

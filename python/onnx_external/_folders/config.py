@@ -175,7 +175,7 @@ def base_of(folder: Path, given: Path | None) -> Path:
 
 
 def refuse_at_once(folder: Any) -> None:
-    """Raise an error, before importing torch, for a folder without a plain model or with own code.
+    """Raise an error, before importing torch, for folders with own code or without a plain model.
 
     The import of torch takes seconds, so faults are reported before it. If transformers is already
     imported, classes may have been registered, and the check is left to transformers.

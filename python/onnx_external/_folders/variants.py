@@ -1,4 +1,4 @@
-"""Variants of a model that differ in their number formats and are stored in one folder.
+"""Defines variants of a model, which differ in number formats and share one folder.
 
 Names and suffixes are those of transformers.js, such as `model_fp16.onnx` next to `model.onnx`.
 """

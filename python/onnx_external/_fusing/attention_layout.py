@@ -1,4 +1,4 @@
-"""Removal of transpositions around attention, whose operators take a token's heads side by side.
+"""Removes transpositions around attention, whose operators take a token's heads side by side.
 
 In a model's code, heads are split into their own dimension, rotated, and moved in front of the
 tokens. GroupQueryAttention needs none of this, because it takes heads side by side, and

@@ -1,7 +1,7 @@
-"""Rotation inside GroupQueryAttention, using tables for all positions.
+"""Moves rotary embeddings into GroupQueryAttention, using tables for all positions.
 
-With sequence lengths, GroupQueryAttention knows the position of each token. So it can rotate
-queries and keys itself, if the tables of cosines and sines depend only on the positions.
+With sequence lengths, GroupQueryAttention knows the position of each token. Therefore it can rotate
+queries and keys itself if the tables of cosines and sines depend only on the positions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions with which rules match and replace nodes."""
+"""Provides the functions with which rules match and replace nodes."""
 
 from __future__ import annotations
 

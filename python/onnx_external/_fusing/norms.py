@@ -1,4 +1,4 @@
-"""Replacement of norms written as several nodes with RMSNormalization or LayerNormalization."""
+"""Replaces norms traced as several nodes with RMSNormalization or LayerNormalization."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _epsilon(
 
 
 def _under_root(value: onnx_ir.Value | None, divides: bool) -> onnx_ir.Value | None:
-    """Return the operand of the square root that a value is, or (not `divides`) divides 1 by."""
+    """Return x if the value is sqrt(x), or, unless `divides`, if it is 1 / sqrt(x); else None."""
     if divides:
         root = made_by(value, "Sqrt")
         return None if root is None else root.inputs[0]

@@ -1,7 +1,7 @@
-"""One matrix product for the queries, keys and values of attention.
+"""Packs the products for the queries, keys and values of attention into one product.
 
-The weights of the three products are concatenated in one slot (an initializer without data). So the
-input is read once, and a runtime starts one kernel instead of three.
+The weights of the three products are concatenated in one slot (an initializer without data). The
+input is then read once, and a runtime starts one kernel instead of three.
 """
 
 from __future__ import annotations

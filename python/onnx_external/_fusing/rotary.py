@@ -1,4 +1,4 @@
-"""Replacement of traced rotations with RotaryEmbedding.
+"""Replaces traced rotations with RotaryEmbedding.
 
 A rotation is x * cos + turned(x) * sin, where cos and sin contain each angle twice: either in both
 halves, or in neighbouring elements. RotaryEmbedding takes each angle once, so a rule has to find
@@ -176,7 +176,7 @@ def _halves_rotated(node: onnx_ir.Node) -> _Turn | None:
 
 
 def _part(value: onnx_ir.Value | None) -> _Part | None:
-    """Return the slice of another value that this value is; None if it is not a slice."""
+    """Describe a value as a slice of another value; return None if it is not a slice."""
     node = made_by(value, "Slice", "Split")
     if node is None or value is None or node.inputs[0] is None:
         return None

@@ -1,4 +1,4 @@
-"""Functions that apply the rules to a graph, and state the opset that the result needs."""
+"""Applies the rules to a graph, and determines the opset that the result needs."""
 
 from __future__ import annotations
 

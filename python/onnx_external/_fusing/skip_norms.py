@@ -1,4 +1,4 @@
-"""Fusion of an addition and the norm after it into one ONNX Runtime operator that returns both."""
+"""Fuses an addition and the norm after it into one ONNX Runtime operator that returns both."""
 
 from __future__ import annotations
 

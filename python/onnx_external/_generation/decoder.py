@@ -1,4 +1,4 @@
-"""Decoders, whose graphs add tokens to a batch of prompts."""
+"""Runs the graphs of a decoder to add tokens to a batch of prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implementation of oe.generate, which needs only ONNX Runtime and tokenizers."""
+"""Implements oe.generate, which needs only ONNX Runtime and tokenizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choice of the next token, as `generate(do_sample=False)` of transformers makes it.
+"""Chooses the next token as `generate(do_sample=False)` of transformers does.
 
 The settings of `generate()` that change scores are applied in the same order as in transformers.
 `NextTokens.notes` names settings that would not choose the likeliest token, such as beams.

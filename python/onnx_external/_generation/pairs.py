@@ -1,4 +1,4 @@
-"""Text generation with an exported encoder and decoder, for oe.generate."""
+"""Generates text with an exported encoder and decoder, for oe.generate."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Construction of a deep model's graph by repeating layers of a shallow model's graph."""
+"""Builds a deep model's graph by repeating layers of a shallow model's graph."""

@@ -1,4 +1,4 @@
-"""Detection of similar layers in lists of modules.
+"""Detects similar layers in lists of modules.
 
 Two layers are of the same kind if they have the same classes, settings, shapes and tables. This
 only groups layers. That they are equivalent is proved from their operators (`proof`).

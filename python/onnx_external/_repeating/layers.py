@@ -1,4 +1,4 @@
-"""The layers in the graph of a shallow model: their nodes, and the connections between layers."""
+"""Groups the nodes of a shallow model's graph by layer, and describes their connections."""
 
 from __future__ import annotations
 

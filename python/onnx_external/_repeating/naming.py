@@ -1,4 +1,4 @@
-"""Names in a deep model's graph, derived from the names in the shallow model's graph."""
+"""Derives the names in a deep model's graph from those in the shallow model's graph."""
 
 from __future__ import annotations
 

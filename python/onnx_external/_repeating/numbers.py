@@ -82,7 +82,7 @@ class Numbers:
     starts: Starts = field(default_factory=dict)
     """The smallest numbers in the graph as it was converted."""
     _steps: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
-    """How often one layer uses each name, by stack and kind."""
+    """The number of times that one layer uses each name, by stack and kind."""
     _last: dict[int, dict[str, int]] = field(default_factory=dict)
     """The largest number that a repeated layer uses in each name, by stack."""
 
@@ -122,7 +122,7 @@ class Numbers:
     def _counts(
         self, number: int, stack: Stack, kinds: Sequence[int], base: str
     ) -> Iterator[tuple[list[float], int]]:
-        """Yield equations for how often layers use a name, from where the next layer starts."""
+        """Yield equations for the number of uses of a name per layer, from the start numbers."""
         for layer, kind in enumerate(stack.kinds):
             place = stack.stand_in(layer)
             after = self.starts.get(Segment(number, place + 1), {})

@@ -1,4 +1,4 @@
-"""Proof that a deep model computes, layer by layer, the same as a shallow model.
+"""Proves that a deep model computes, layer by layer, the same as a shallow model.
 
 If the representative layers in the shallow model's record are repeated, the result must equal the
 deep model's record: the same operators with the same operands. The operands in a layer come from
@@ -33,10 +33,10 @@ class Proof:
     inputs: dict[int, Slot] = field(default_factory=dict)
     outputs: dict[int, Slot] = field(default_factory=dict)
     given: list[bool] = field(default_factory=list)
-    """For each input of the deep model, whether it is a tensor; the numbers above count only
+    """True for each input of the deep model that is a tensor; the numbers above count only
     tensors."""
     shallow_given: list[bool] = field(default_factory=list)
-    """For each input of the shallow model, whether it is a tensor."""
+    """True for each input of the shallow model that is a tensor."""
 
     def match_unused(
         self, stacks: Sequence[Stack], deep: Sequence[str], shallow: Sequence[str]

@@ -1,4 +1,4 @@
-"""A record of a model's operators, without tensor values.
+"""Records a model's operators, without tensor values.
 
 torch.export runs a model on fake tensors and records a graph, which takes a long time. Here the
 model is run in the same way, for the sizes of the example, but only a list is recorded: each
@@ -75,7 +75,7 @@ class Record:
     inputs: list[Any] = field(default_factory=list)
     """The types and shapes of the inputs that are tensors."""
     given: list[bool] = field(default_factory=list)
-    """For each input, whether it is a tensor."""
+    """True for each input that is a tensor."""
     outputs: list[Any] = field(default_factory=list)
     """The origins of the outputs that are tensors; other outputs themselves."""
 
@@ -285,7 +285,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
 def _places(
     module: nn.Module, stacks: Sequence[Stack]
 ) -> tuple[dict[int, str], dict[int, tuple[Segment, bool]]]:
-    """Return the names of modules; for those in a layer, the layer, and whether they are it."""
+    """Return the names of modules, the layers that contain them, and whether they are layers."""
     names = {id(each): name for name, each in reversed(list(module.named_modules()))}
     layers: dict[int, tuple[Segment, bool]] = {}
     for number, stack in enumerate(stacks):

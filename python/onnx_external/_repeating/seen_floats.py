@@ -1,4 +1,4 @@
-"""Floats that report comparisons with sizes.
+"""Replaces floats with floats that report comparisons with sizes.
 
 In `6.5 < n`, Python first asks the float to compare itself, so a reporting size that is an int does
 not notice. Therefore, the floats in a model's code and modules are replaced with reporting floats

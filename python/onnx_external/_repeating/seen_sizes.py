@@ -1,4 +1,4 @@
-"""Sizes that report how they are used.
+"""Replaces sizes with numbers that report their uses.
 
 A condition on a size decides what a trace does, but no operator shows the condition. While a model
 is recorded, its sizes are numbers that record their comparisons. They also record conversions to

@@ -1,4 +1,4 @@
-"""Temporary removal of layers from a model."""
+"""Removes layers from a model temporarily."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Construction of a deep model's graph by repeating layers in a shallow model's graph."""
+"""Repeats layers in a shallow model's graph to build a deep model's graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and users of a program's nodes in torch's metadata, adapted to a deep model.
+"""Adapts the names and users of nodes in torch's metadata to a deep model.
 
 The metadata of a graph names all nodes of the program, including those that are not in the graph.
 """

@@ -161,8 +161,8 @@ class SaveReport(_Document):
     linked_bytes: int = 0
     """With the layout "link": the size of the checkpoint data to which the models refer."""
     data_left_for: list[dict[str, str]] = field(default_factory=list)
-    """Data files of replaced models that were kept: `file`, and `model`, the other model that uses
-    it."""
+    """Data files of replaced models that were kept: `file`, and `model`, another model that uses
+    the file."""
     test_data: list[dict[str, Any]] = field(default_factory=list)
     """With `test_data`, for each input set: `folder`, `inputs`, and `unused`, the tensors that feed
     no input."""

@@ -22,7 +22,7 @@ _FILES = ("data_name", "max_shard_size", "align")
 
 
 class Writer:
-    """Writes a model whose tensors arrive one by one.
+    """Writes a model whose tensors are added one by one.
 
     ```python
     with oe.Writer("out/model.onnx") as writer:

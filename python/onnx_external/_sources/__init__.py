@@ -1,1 +1,1 @@
-"""Conversion of the caller's models and tensors to the forms that the extension module takes."""
+"""Converts the caller's models and tensors to the forms that the extension module takes."""

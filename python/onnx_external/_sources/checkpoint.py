@@ -1,4 +1,4 @@
-"""Reading of checkpoints in any format, without running code or copying plain tensors."""
+"""Reads checkpoints in any format, without running code or copying plain tensors."""
 
 from __future__ import annotations
 

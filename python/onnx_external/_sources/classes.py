@@ -1,4 +1,4 @@
-"""Classes that callers register, so that the tensors in their objects are found and named."""
+"""Registers callers' classes, so that the tensors in their objects are found and named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading of metadata in GGUF files, the model format of llama.cpp."""
+"""Reads metadata in GGUF files, the model format of llama.cpp."""
 
 from __future__ import annotations
 

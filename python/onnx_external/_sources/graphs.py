@@ -1,4 +1,4 @@
-"""The caller's models, split into a graph without data and tensors, for the extension module.
+"""Splits the caller's models into a graph without data and tensors, for the extension module.
 
 The caller's object is never changed, not even temporarily. The graph is serialized with
 placeholders for the tensors, whose bytes are not copied until they are written.
@@ -308,7 +308,7 @@ class _IrModel:
 
 
 def _copy(message: Any, out: Any, special: dict[str, Callable[[Any, Any], None]]) -> None:
-    """Copy a message into an empty message; functions copy the fields that they are given for."""
+    """Copy a message into an empty message; the functions in `special` copy certain fields."""
     for field, value in message.ListFields():
         if field.name in special:
             special[field.name](value, getattr(out, field.name))

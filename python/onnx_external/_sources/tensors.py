@@ -1,4 +1,4 @@
-"""The caller's tensors, described by their type and shape, and by where their bytes are.
+"""Describes the caller's tensors by type and shape, and by the place of their bytes.
 
 Nothing is copied here. A plain tensor is described by its address, with an `owner` that keeps the
 memory alive; a range in a file by path and offset; any other tensor by a function that produces the
@@ -114,7 +114,7 @@ def checked_name(what: str, name: object) -> str:
 
 
 def bytes_of(loose: Loose) -> int:
-    """Return the size of the place of a tensor, which a tensor exceeds only if it is expanded."""
+    """Return the size of the memory or file range that contains a tensor's elements."""
     place = loose.place
     return place.length if isinstance(place, FileRange) else place.size
 

@@ -1,4 +1,4 @@
-"""The caller's weights, converted to the forms that the extension module takes."""
+"""Converts the caller's weights to the forms that the extension module takes."""
 
 from __future__ import annotations
 

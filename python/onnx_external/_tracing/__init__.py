@@ -1,1 +1,1 @@
-"""Tools for tracing a module with torch: its state, its sizes, and the errors of exporters."""
+"""Provides tools for tracing a module with torch: its state, its sizes and exporters' errors."""

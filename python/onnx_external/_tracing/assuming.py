@@ -1,11 +1,11 @@
-"""Assumptions about sizes that hold only in the branches of a condition.
+"""Traces the branch of a condition with sizes for which the branch is taken.
 
-A branch is traced with the sizes of the example, with which it may never run. For instance,
-`x.expand(4, 4)` after `if n == 1` is traced with n = 3. So while a branch is traced, its condition
-is assumed, and sizes are used for which the branch is taken. What torch finds out about sizes there
-(that two are equal, or that one is positive or divisible) is forgotten afterwards. Torch records
-decisions that depend on the value of a size as guards; those made in a branch apply only if the
-branch is taken.
+By default, torch traces a branch with the sizes of the example, for which it may never run. For
+instance, `x.expand(4, 4)` after `if n == 1` is traced with n = 3. Therefore, while a branch is
+traced, its condition is assumed, and sizes are used for which the branch is taken. What torch finds
+out about sizes there (that two are equal, or that one is positive or divisible) is forgotten
+afterwards. Torch records decisions that depend on the value of a size as guards; those made in a
+branch apply only if the branch is taken.
 """
 
 from __future__ import annotations

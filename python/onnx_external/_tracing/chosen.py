@@ -1,9 +1,9 @@
-"""Sizes that a condition chooses, and their values for given sizes of the inputs.
+"""Defines the sizes that a condition chooses in terms of the sizes of the inputs.
 
 After `if n % 4: n = n + 4 - n % 4`, the size n has one of two values. In the graph, torch
-represents it by a symbol without a value, on which no decision can be based. But it is equal to
-Where(n % 4 != 0, n + 4 - n % 4, n). So it has a value for the example, and decisions based on this
-value become guards on the sizes of the inputs.
+represents it by a symbol without a value, on which no decision can be based. However, n is equal to
+Where(n % 4 != 0, n + 4 - n % 4, n). Therefore it has a value for the example, and decisions based
+on this value become guards on the sizes of the inputs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Temporary registration of classes whose objects torch.export has to take apart."""
+"""Registers classes temporarily, so that torch.export can take their objects apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detection of the dynamic dimensions of a module's inputs from several calls."""
+"""Detects the dynamic dimensions of a module's inputs from several calls."""
 
 from __future__ import annotations
 

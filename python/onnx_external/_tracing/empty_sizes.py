@@ -1,4 +1,4 @@
-"""Conditions on sizes that torch decides silently, because it assumes that no size is 0.
+"""Records conditions on sizes that torch decides silently by assuming that no size is 0.
 
 `x.shape[0] == 0` is false in a trace, and no guard records this. Here such conditions are recorded,
 both as guards and on the value of the condition, so that rewritten code can leave the decision to

@@ -1,4 +1,4 @@
-"""Evaluation of size expressions for given sizes, with Python's numbers.
+"""Evaluates size expressions for given sizes, with Python's numbers.
 
 Thousands of sizes are tried to find some for which a branch is taken, and sympy takes about a
 millisecond for each.

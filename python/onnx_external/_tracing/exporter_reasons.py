@@ -1,4 +1,4 @@
-"""The reason why an exporter failed on a module, in one line, with the source line."""
+"""States in one line why an exporter failed on a module, with the source line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stack frames: whether they belong to the user, where they are, and whether they test a value."""
+"""Examines stack frames: their place, whose code they run, and whether they test a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zeroing of padding in nn.TransformerEncoder, as in eval mode.
+"""Makes a trace of nn.TransformerEncoder zero the padding, as eval mode does.
 
 In eval mode, and without gradients, the encoder uses nested tensors to drop the padding that a
 `src_key_padding_mask` marks at the end of sequences, and fills in zeros after the last layer. A

@@ -1,4 +1,4 @@
-"""State of the process that is always restored after an export.
+"""Restores the state of the process after an export, even after errors.
 
 torch and transformers restore most of this state themselves, but not after an error in a
 transformation, or if Ctrl-C interrupts the restoring.

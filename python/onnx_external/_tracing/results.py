@@ -1,4 +1,4 @@
-"""Shapes and types of the results of a torch.cond, derived from those of its branches.
+"""Derives the shapes and types of the results of a torch.cond from those of its branches.
 
 torch compares the strides of the results of both branches to find a common order, and does so for
 the sizes of the example: `Min(2, n) > 1` becomes a guard of the whole graph. If the results are

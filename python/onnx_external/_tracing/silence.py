@@ -1,4 +1,4 @@
-"""Suppression of the output, logs and warnings of exporters."""
+"""Suppresses the output, logs and warnings of exporters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes to torch and transformers while a module is traced and converted."""
+"""Changes torch and transformers while a module is traced and converted."""
 
 from __future__ import annotations
 

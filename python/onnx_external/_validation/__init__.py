@@ -1,11 +1,12 @@
-"""Comparison of a model's outputs on ONNX Runtime with expected outputs.
+"""Compares a model's outputs on ONNX Runtime with expected outputs.
 
 ```python
 import onnx_external as oe
 
-onnxruntime, onnx and torch are imported only when they are needed.
+report = oe.validate("out/model.onnx", against=module, inputs=(ids,))
+```
 
-onnxruntime, onnx and torch are imported when they are needed.
+onnxruntime, onnx and torch are imported only when they are needed.
 """
 
 from .._comparing.comparing import Comparison

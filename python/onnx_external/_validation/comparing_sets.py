@@ -1,4 +1,4 @@
-"""Comparison of a model with its reference on input sets, for oe.validate."""
+"""Compares a model with its reference on input sets, for oe.validate."""
 
 from __future__ import annotations
 

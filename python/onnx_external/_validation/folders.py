@@ -1,4 +1,4 @@
-"""Graphs in a folder, compared with transformers' model; a folder without graphs is exported."""
+"""Compares the graphs in a folder with transformers' model; exports a folder without graphs."""
 
 from __future__ import annotations
 

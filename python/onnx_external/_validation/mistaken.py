@@ -1,4 +1,4 @@
-"""Errors for paths that cannot be a reference."""
+"""Rejects paths that cannot be a reference."""
 
 from __future__ import annotations
 

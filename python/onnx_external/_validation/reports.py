@@ -272,7 +272,7 @@ def _quality(graph: GraphValidation, several: bool) -> str:
 
 
 def _magnitude(wrong: Sequence[ComparedOutput]) -> str:
-    """Return by how much outputs differ, or why their values could not be compared."""
+    """Return the difference of outputs as text, or the reason why values could not be compared."""
     most = max((each.max_abs for each in wrong if each.max_abs), default=None)
     if most is not None:
         return f", by {most:.3g} at most"

@@ -1,4 +1,4 @@
-"""Measurement of the loss of a transformers model's graph on a text."""
+"""Measures the loss of a transformers model's graph on a text."""
 
 from __future__ import annotations
 

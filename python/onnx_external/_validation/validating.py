@@ -1,4 +1,4 @@
-"""Implementation of oe.validate."""
+"""Implements oe.validate."""
 
 from __future__ import annotations
 

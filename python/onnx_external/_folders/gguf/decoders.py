@@ -1,4 +1,4 @@
-"""Entries of config.json that several GGUF architectures share."""
+"""Creates the entries of config.json that several GGUF architectures share."""
 
 from __future__ import annotations
 

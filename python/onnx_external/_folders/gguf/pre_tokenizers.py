@@ -1,4 +1,4 @@
-"""Rules for splitting a text into words, by the names of pre-tokenizers in GGUF files.
+"""Defines rules for splitting a text into words, by pre-tokenizer names in GGUF files.
 
 A GGUF file gives only the name of its pre-tokenizer. These are the rules of the tokenizers that
 have these names. For an unknown name, no rule is guessed.

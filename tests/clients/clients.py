@@ -30,7 +30,7 @@ IN_BROWSER = {"transformers.js-browser": "transformers.js", "onnxruntime-web": "
 """By client, what the page of examples/browser runs the graphs with."""
 OF_BROWSER = ("bert_classes", "llama", "t5", "whisper")
 """Models that are opened in a browser, in all variants."""
-WITH_STATES = ("lfm2", "granite_hybrid")
+WITH_STATES = ("lfm2", "granite_hybrid", "falcon_h1", "qwen3_next", "qwen3_5", "olmo_hybrid")
 """Models whose usual graphs are two, which only some clients could take."""
 WITH_FOLDER = "transformers.js"
 """It looks for graphs in a folder of their own, and so never takes the usual folder."""
@@ -50,7 +50,7 @@ def is_for(client: str, name: str, about: Model) -> bool:
         return about.auto in ("CausalLM", "SpeechSeq2Seq")
     if client in IN_BROWSER:
         return name in OF_BROWSER
-    return client != "optimum" or name not in ("yolos", "clip")
+    return client != "optimum" or name not in ("yolos", "detr", "clip")
 
 
 def difference(job: dict[str, Any], answer: dict[str, Any]) -> str:

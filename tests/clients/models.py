@@ -25,6 +25,10 @@ _DECODER = dict(
     _TEXT, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
     num_key_value_heads=2, max_position_embeddings=64,
 )  # fmt: skip
+_LINEAR = dict(
+    _DECODER, head_dim=16, layer_types=["linear_attention", "full_attention"], linear_key_head_dim=8,
+    linear_value_head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4,
+)  # fmt: skip
 _PAIR = dict(
     _TEXT, d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
     decoder_attention_heads=4, encoder_ffn_dim=96, decoder_ffn_dim=96,
@@ -116,6 +120,20 @@ MODELS = {
             "shared_intermediate_size": 96,
         },
     ),
+    "falcon_h1": Model(
+        "FalconH1ForCausalLM", "CausalLM",
+        {
+            **_DECODER, "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1,
+            "mamba_d_state": 8, "mamba_chunk_size": 8,
+        },
+    ),
+    "qwen3_next": Model(
+        "Qwen3NextForCausalLM", "CausalLM", {**_LINEAR, "num_experts": 0, "mlp_only_layers": [0, 1]}
+    ),
+    "qwen3_5": Model("Qwen3_5ForCausalLM", "CausalLM", _LINEAR),
+    "olmo_hybrid": Model(
+        "OlmoHybridForCausalLM", "CausalLM", {**_LINEAR, "linear_num_key_heads": 4}
+    ),
     "t5": Model(
         "T5ForConditionalGeneration", "Seq2SeqLM",
         dict(
@@ -158,6 +176,19 @@ MODELS = {
         {**_IMAGES, "image_size": [32, 32], "num_detection_tokens": 4, "num_labels": 3}, "logits",
         ("pixel_values",), _vision("YolosImageProcessor"),
     ),
+    "detr": Model(
+        "DetrForObjectDetection", "ObjectDetection",
+        dict(
+            d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+            decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48, num_queries=4, num_labels=3,
+            use_pretrained_backbone=False, use_timm_backbone=False, backbone=None,
+            backbone_config=dict(
+                model_type="resnet", embedding_size=8, hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1],
+                out_features=["stage4"],
+            ),
+        ),
+        "logits", ("pixel_values",), _vision("DetrImageProcessor"),
+    ),
     "clip": Model(
         "CLIPModel", "",
         dict(
@@ -177,6 +208,8 @@ def tensor(name: str) -> torch.Tensor:
         return torch.tensor([[17, 9, 33, 41, 28, 64, 66]])
     if name == "token_type_ids":
         return torch.tensor([[0, 0, 0, 1, 1, 1, 1]])
+    if name == "pixel_mask":
+        return torch.ones(1, 64, 64, dtype=torch.int64)
     if name == "attention_mask":
         return torch.ones(1, 7, dtype=torch.int64)
     shape = {"input_features": (1, 8, 3000), "pixel_values": (1, 3, 32, 32), "input_values": (1, 800)}[name]
@@ -187,6 +220,7 @@ def make(name: str, folder: Path) -> dict[str, Any]:
     """Save a model in a folder, and return the job that a client is asked to do with it."""
     about = MODELS[name]
     kind = getattr(transformers, about.kind)
+    torch.manual_seed(7)  # of parameters that are not filled
     model = kind(kind.config_class(**about.config)).eval()
     given = {each: tensor(each) for each in about.given}
     job: dict[str, Any] = {

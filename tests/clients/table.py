@@ -49,6 +49,7 @@ def _table(cells: Cells, clients: Sequence[str], models: Sequence[str]) -> str:
     for model in models:
         row = [_shown(cells.get((client, model), NOT_FOR), notes) for client in clients]
         alike.setdefault(" | ".join(row), []).append(model)
+    alike.pop(" | ".join([NOT_FOR] * len(clients)), None)  # models that nobody has opened yet
     lines += [f"| {row} | {', '.join(names)} |" for row, names in alike.items()]
     reasons = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
     return "\n".join([*lines, *([""] if reasons else []), *reasons, ""])

@@ -21,7 +21,7 @@ def renew(page: Path, cells: Mapping[tuple[str, str], str], clients: Sequence[st
     before, _, rest = page.read_text().partition(BEGIN)
     old, _, after = rest.partition(END)
     found = {**read(old), **cells}
-    page.write_text(f"{before}{BEGIN}\n{_table(found, clients, models)}\n{END}{after}")
+    page.write_text(f"{before}{BEGIN}{_table(found, clients, models)}{END}{after}")
 
 
 def read(text: str) -> Cells:

@@ -44,8 +44,7 @@ def wanted(folder: Path, job: dict[str, Any], dtype: str) -> Any:
 
 
 def _compute_in_floats(path: Path) -> None:
-    """Let a graph not round activations: ONNX Runtime does where it has code for that, which it has
-    not in a browser."""
+    """Let a graph not round activations, as ONNX Runtime does, but not in a browser."""
     model = onnx.load(path, load_external_data=False)
     for node in _nodes(model.graph):
         for attribute in node.attribute:

@@ -109,6 +109,8 @@ class FolderExporter:
         file = str(PurePosixPath(self.wanted.place) / file)
         beside, self._notes = _genai.write(models, file, config, self.given.folder, self.made)
         if "transformers.js" in self.wanted.names:
+            inputs = (value.name or "" for each in models.values() for value in each.graph.inputs)
+            _transformers_js.refuse_decoder(config.model_type, inputs)
             beside += _transformers_js.files(self.given.folder, self.made)
         elif self.loaded.quantized:
             beside += plain_config(self.given.folder, self.target, self.made)

@@ -8,7 +8,8 @@ config.json says otherwise.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,15 @@ _PARTS = ("image_processor", "feature_extractor")
 _HYBRIDS = ("falcon_h1", "granitemoehybrid", "nemotron_h")
 _LAYERS = {"linear_attention": "mamba", "full_attention": "attention"}
 """The names of layer types that transformers.js reads, by their names in transformers 5."""
+_STATES = {
+    **dict.fromkeys(("lfm2", "lfm2_moe", "lfm3"), ("past_conv",)),
+    **dict.fromkeys(_HYBRIDS, ("past_conv", "past_ssm")),
+    "qwen3_next": ("past_conv", "past_recurrent"),
+}
+"""By the type of a model, the states that transformers.js passes, one of each to a layer."""
+_THREE_POSITIONS = ("qwen3_5_text", "qwen3_5_moe_text")
+"""Types of models of text that transformers.js treats as those of images."""
+_STATE = re.compile(r"(past_(?!key_values\b)\w+)\.\d+(\.\w+)?")
 LARGEST = 3 << 30
 """The maximum size of weights in bytes. Chromium's 4 GiB sufficed for 3.0 GiB, but not for 3.75."""
 _TEXTS = ("tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
@@ -49,6 +59,32 @@ def files(source: Path, made: Path) -> list[Path]:
     if has_text and not (source / _TOKENIZER).is_file():
         found.append(_made_tokenizer(source, made))
     return found
+
+
+def refuse_decoder(kind: str, inputs: Iterable[str]) -> None:
+    """Raise an error for a decoder to which transformers.js passes other inputs.
+
+    Args:
+        kind: the type of the model, as its config names it.
+        inputs: the names of the inputs of its graphs.
+
+    Raises:
+        ExportError: it does; one of them is named.
+    """
+    if kind in _THREE_POSITIONS:
+        raise ExportError(
+            f"transformers.js treats a model of the type {kind} as one of images: it reads "
+            "vision_config, and passes three rows of position_ids, which the model of text does "
+            "not have; leave transformers.js out of clients="
+        )
+    for name in inputs:
+        found = _STATE.fullmatch(name)
+        if found and (found[2] or found[1] not in _STATES.get(kind, ())):
+            raise ExportError(
+                f"transformers.js does not pass the state {name}, which the decoder's layers need, "
+                f"to a model of the type {kind}, and so cannot generate text with it; leave "
+                "transformers.js out of clients="
+            )
 
 
 def settle(made: Path, dtype: str, data: Mapping[str, int], target: Path) -> None:

@@ -225,6 +225,29 @@ def test_a_decoder_with_states_is_one_graph_with_the_names_of_transformers_js(
     assert oe.generate(tmp_path / "out", ids[0].tolist(), 6) == [wanted]
 
 
+def test_a_decoder_whose_states_transformers_js_does_not_pass_is_refused(tmp_path: Path) -> None:
+    sizes = dict(vocab_size=40, hidden_size=16, state_size=4, num_hidden_layers=1, time_step_rank=4)
+    saved(tmp_path / "mamba", "MambaForCausalLM", **sizes)
+    how: dict[str, Any] = {"dynamic": False, "optimize": False, "progress": False}
+    with pytest.raises(oe.ExportError, match=r"state past_conv\.0.* to a model of the type mamba"):
+        oe.transformers.export(
+            tmp_path / "mamba", tmp_path / "out", clients="transformers.js", **how
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_decoders_to_which_transformers_js_passes_other_inputs_are_refused() -> None:
+    from onnx_external.transformers._transformers_js import refuse_decoder
+
+    refuse_decoder("qwen3_next", ["past_conv.0", "past_recurrent.0", "past_key_values.1.key"])
+    refuse_decoder("llama", ["input_ids", "past_key_values.0.key"])
+    for kind, name in (("olmo_hybrid", "past_conv.0"), ("lfm2", "past_conv.0.1")):
+        with pytest.raises(oe.ExportError, match=f"{name}, .*{kind}"):
+            refuse_decoder(kind, ["input_ids", name])
+    with pytest.raises(oe.ExportError, match=r"qwen3_5_text.* three rows of position_ids"):
+        refuse_decoder("qwen3_5_text", ["past_conv.0", "past_recurrent.0"])
+
+
 def test_a_folder_for_openvino_has_operators_of_onnx_alone(tmp_path: Path) -> None:
     saved(tmp_path / "llama", "LlamaForCausalLM", **LLAMA)
     for clients, domains in (([], {"", "com.microsoft"}), (["openvino"], {""})):

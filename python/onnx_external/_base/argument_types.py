@@ -216,11 +216,17 @@ def checks_types(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
+_ONNX_OPTIONS = ("opset_version", "input_names", "output_names", "custom_translation_table")
+"""Keywords of torch.onnx.export, which exports of modules take in onnx_options."""
+
+
 def _refuse_unknown(
     function: Callable[..., Any], given: Iterable[str], known: Iterable[str]
 ) -> NoReturn:
     name = next(each for each in given if each not in known)
     near = difflib.get_close_matches(name, [*known], 1)
+    if name in _ONNX_OPTIONS and "onnx_options" in known:
+        near = [f"onnx_options={{'{name}': ...}}"]
     fix = f"; did you mean {near[0]}?" if near else ""
     raise WrongTypeError(f"{name}: {function.__name__}() has no argument of this name{fix}")
 

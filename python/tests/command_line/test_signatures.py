@@ -86,6 +86,16 @@ def test_an_unknown_keyword_is_refused_with_the_most_similar_one() -> None:
     with pytest.raises(oe.WrongTypeError, match=r"^how: save\(\) has no argument of this name$"):
         call("graph.onnx", "out", how={})
 
+    @checks_types
+    def exported(onnx_options: Any = None) -> None:
+        del onnx_options
+
+    call = exported
+    with pytest.raises(
+        oe.WrongTypeError, match=r"mean onnx_options=\{'opset_version': \.\.\.\}\?$"
+    ):
+        call(opset_version=17)
+
 
 def test_defaults_of_keywords_are_those_that_the_functions_get() -> None:
     given: list[Any] = []

@@ -1,1 +1,1 @@
-"""The commands written in Python, to which `onnx_external.__main__` dispatches."""
+"""Implements the commands written in Python, which `onnx_external.__main__` calls."""

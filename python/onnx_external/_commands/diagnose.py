@@ -1,4 +1,4 @@
-"""The command `onnx-external diagnose`, for an exported model or a transformers folder."""
+"""Implements `onnx-external diagnose` for an exported model or a transformers folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `onnx-external export FOLDER -o OUT`.
+"""Implements the command `onnx-external export FOLDER -o OUT`.
 
 This file is outside the subpackages that need torch, so that help and errors are printed without
 waiting for the import of torch.

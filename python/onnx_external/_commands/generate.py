@@ -1,4 +1,4 @@
-"""The command `onnx-external generate FOLDER --prompt TEXT`."""
+"""Implements the command `onnx-external generate FOLDER --prompt TEXT`."""
 
 from __future__ import annotations
 

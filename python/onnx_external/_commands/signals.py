@@ -1,4 +1,4 @@
-"""Signals that end a command: the command cleans up as on Ctrl-C, then dies by the signal."""
+"""Lets a command that a signal ends clean up as on Ctrl-C, and then die by the signal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ and a non-interactive shell ignores SIGINT in background jobs."""
 
 
 class Ended(KeyboardInterrupt):
-    """A signal that ends the process has arrived."""
+    """Raised when a signal that ends the process arrives."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.strsignal(number))

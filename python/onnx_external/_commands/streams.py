@@ -1,4 +1,4 @@
-"""The standard streams of a command, which reports output that cannot be written as an error."""
+"""Sets up a command's standard streams, so that output that cannot be written is an error."""
 
 from __future__ import annotations
 

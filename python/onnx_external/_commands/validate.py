@@ -1,4 +1,4 @@
-"""The command `onnx-external validate MODEL`."""
+"""Implements the command `onnx-external validate MODEL`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Input sets for running a model: passed by the caller, recorded, or generated."""
+"""Provides input sets for running a model: passed by the caller, recorded, or generated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Given:
     origin: str = "given"
     """The origin of the set: "given" or "recorded"."""
     how: dict[str, str] = field(default_factory=dict)
-    """For each generated input, how its values were chosen."""
+    """For each generated input, a description of the way in which its values were chosen."""
 
 
 def given_by_name(values: dict[str, Any]) -> Given:

@@ -118,7 +118,7 @@ _NARROW = ("INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1")
 
 @dataclass(frozen=True)
 class Quantized:
-    """How a model is quantized."""
+    """The quantization of a model."""
 
     operators: tuple[str, ...]
     """The operators that use integers to represent floats."""

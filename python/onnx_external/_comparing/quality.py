@@ -205,7 +205,7 @@ def _log_softmax(logits: Array) -> Array:
 
 
 def quantized_weights(model: str | bytes) -> Quantized | None:
-    """Return how a model's weights are quantized; None if activations are also quantized.
+    """Return the quantization of a model's weights; None if activations are also quantized.
 
     Args:
         model: the model's path or bytes.

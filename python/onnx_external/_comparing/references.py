@@ -1,4 +1,4 @@
-"""Sources of expected outputs: recorded outputs, another model, or a torch module."""
+"""Provides expected outputs, from recorded outputs, another model, or a torch module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewriting of data-dependent control flow, so that torch can export it.
+"""Rewrites data-dependent control flow, so that torch can export it.
 
 Other packages use only the names below. README.md describes how the parts work together.
 """

@@ -1,4 +1,4 @@
-"""Temporary replacement of the user's functions with rewritten functions.
+"""Replaces the user's functions temporarily with rewritten functions.
 
 Only the code of a function (`function.__code__`) is replaced, so decorators, closures, bound
 methods and other references to the function still work. One lock serves all threads, so that

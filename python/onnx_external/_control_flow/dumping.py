@@ -1,4 +1,4 @@
-"""Diffs of rewritten functions in a folder, which is either complete or absent."""
+"""Writes diffs of rewritten functions to a folder, completely or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewriting of a module's data-dependent control flow until the module can be exported.
+"""Rewrites a module's data-dependent control flow until the module can be exported.
 
 The module is run on all input sets, and conditions that saw tensors or had different outcomes are
 rewritten. If a trace then fails, the error shows what else to rewrite: the innermost condition at

@@ -1,4 +1,4 @@
-"""Rewritten code in a form that a person would write: as diffs, and as a folder of diffs.
+"""Shows rewritten code in a form that a person would write: as diffs, or a folder of diffs.
 
 Unchanged statements keep their source text and comments. Rewritten statements show the runtime as
 `rt`, without the keys that are passed to it.

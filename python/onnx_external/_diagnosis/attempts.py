@@ -321,7 +321,7 @@ class Attempts:
 
 
 def _kind(stored: StoredCall) -> tuple[Any, list[str]]:
-    """Return what requires separate graphs: which leaves are tensors, and the strings."""
+    """Return the properties of a call that require a separate graph: tensor flags, and strings."""
     given = stored.inputs
     return given.is_tensor, [each for each in given.others if isinstance(each, str)]
 

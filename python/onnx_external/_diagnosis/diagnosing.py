@@ -72,7 +72,7 @@ def _loaded(model: str, providers: list[Any]) -> tuple[Session, Piece]:
 def _fitting(
     reference: ModuleReference, whole: Session, calls: Sequence[Call], notes: list[str]
 ) -> tuple[list[int], list[Call], list[dict[str, Value]]]:
-    """Return the calls that the model accepts, as numbers, calls and the model's inputs."""
+    """Return the calls that the model accepts: their numbers, the calls, and the model's inputs."""
     names = [form.name for form in whole.inputs]
     numbers: list[int] = []
     taken: list[Call] = []

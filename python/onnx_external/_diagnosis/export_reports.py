@@ -25,7 +25,7 @@ from .reports import (
 
 @dataclass
 class ExportedModule(ModuleDiagnosis):
-    """One module, and how its export went."""
+    """One module, and the outcome of its export."""
 
     dynamic: list[str] = field(default_factory=list)
     """The dynamic sizes of the module's inputs, such as "x[0]"."""

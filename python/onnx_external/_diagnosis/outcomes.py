@@ -1,4 +1,4 @@
-"""The outcome of judging one module, by running its piece of the model or by an export."""
+"""Represents the outcome of judging one module by running its piece, or by an export."""
 
 from __future__ import annotations
 

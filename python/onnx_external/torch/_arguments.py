@@ -1,4 +1,4 @@
-"""Checks the arguments of an export early, because faults would otherwise show after the trace."""
+"""Checks the arguments of an export early, before the time-consuming trace."""
 
 from __future__ import annotations
 

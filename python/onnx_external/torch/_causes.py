@@ -17,7 +17,7 @@ from ._untouched import tensors_of
 
 @contextlib.contextmanager
 def causes_told(module: Any) -> Iterator[None]:
-    """Context manager: add to export errors raised in it the cause that the module shows."""
+    """Add the cause that the module shows, if any, to export errors raised inside the context."""
     try:
         yield
     except ExportError as error:

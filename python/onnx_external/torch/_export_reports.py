@@ -20,7 +20,7 @@ PACKAGES = ("torch", "onnx", "onnx-ir", "onnxscript", "transformers", "onnx-exte
 
 @dataclass(frozen=True)
 class Source:
-    """Where the values of an initializer come from."""
+    """The origin of an initializer's values."""
 
     origin: str
     """The origin: "checkpoint", "module" (the module's own weights), "init" (values that the module

@@ -40,7 +40,8 @@ class Guard:
     where: str = ""
     """The location and text of the user's line that caused the assumption; empty if unknown."""
     is_test: bool = False
-    """True if it is the outcome of a condition in that line, False if an operator assumes it."""
+    """True if the assumption is the outcome of a condition in that line, False if an operator made
+    it."""
 
     def __str__(self) -> str:
         """Return the text, followed by the line of code."""
@@ -75,7 +76,7 @@ class Input:
     dims: tuple[Any, ...] | None
     """For each dimension, its size, or an expression if it varies; None for a number."""
     own: tuple[Any, ...] = ()
-    """The same, before the trace found that sizes are equal."""
+    """The dimensions before the trace found that some sizes are equal."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Keywords of exports: how a module is traced, rewritten and compared with its graph."""
+"""Defines keywords of exports, on how a module is traced, rewritten and compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph without weights: typed slots for parameters, and values that no checkpoint has."""
+"""Represents a graph without weights: typed slots for parameters, and all other values."""
 
 from __future__ import annotations
 

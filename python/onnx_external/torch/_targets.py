@@ -1,4 +1,4 @@
-"""Objects that can be exported: a module, a function that makes one, or a torch program."""
+"""Checks the object to export: a module, a function that makes one, or a torch program."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _averages(values: Any, output_size: Sequence[Any]) -> Any:
 
 
 def _parts(op: Any, values: Any, dim: int, count: Any) -> Any:
-    """Return a matrix with a row per part of a dimension: the positions' weights in its average."""
+    """Return the weights of positions in averages, with one row for each part of a dimension."""
     shape = op.Shape(values)
     size = op.Gather(shape, op.Constant(value_int=dim), axis=0)
     zero, one = op.Constant(value_int=0), op.Constant(value_int=1)

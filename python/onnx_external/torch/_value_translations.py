@@ -73,7 +73,7 @@ def _at_least(values: Any, least: Any) -> Any:
 
 
 def _at_most(values: Any, most: Any) -> Any:
-    """Return a minimum, for the same reason."""
+    """Return a minimum without using Clip, for the same reason as in `_at_least`."""
     op = operators()
     return op.Min(values, op.CastLike(most, values))
 

@@ -1,4 +1,4 @@
-"""Chooses into which graphs a model is exported."""
+"""Chooses the graphs into which a model is exported."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Makes a single graph for a decoder, which reads a prompt and then continues it.
 
 transformers.exporters make two graphs: one without a cache for the prompt, and one with a cache.
-But the graph with a cache can also read a prompt if the cache is empty, and runtimes that generate
-text expect a single graph.
+However, the graph with a cache can also read a prompt if the cache is empty, and runtimes that
+generate text expect a single graph.
 """
 
 from __future__ import annotations

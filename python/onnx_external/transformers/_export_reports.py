@@ -30,8 +30,8 @@ class ModelReport(Stepwise):
     sources: dict[str, dict[str, Source]]
     """The origin of each initializer's values, by graph."""
     unused_keys: list[str]
-    """Keys that no graph uses: those that transformers does not load into this class, and those
-    that it loads, which a note lists."""
+    """Keys that no graph uses. A note lists those of them that transformers loads into this
+    class."""
     copied: list[str]
     """The tokenizer and configuration files that were copied next to the model."""
     steps: list[Step]

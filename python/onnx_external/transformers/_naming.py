@@ -47,7 +47,7 @@ _BEHIND_AN_ENCODER = {
     "decoder_inputs_embeds": "inputs_embeds",
     "decoder_position_ids": "position_ids",
 }
-"""The names of a decoder's inputs if its encoder is another graph, by forward()'s parameters."""
+"""The names of a decoder's inputs, by parameter of forward(), if the encoder is another graph."""
 
 
 def state_name(config: Any) -> str:

@@ -63,7 +63,7 @@ class Unknown:
 
 
 Made = Key | Step | Join | Unknown
-"""How a tensor is made from tensors of the checkpoint."""
+"""The way in which a tensor is made from tensors in the checkpoint."""
 
 _Handler = Callable[..., Any]
 _HANDLERS: dict[Any, _Handler] = {}

@@ -1,1 +1,1 @@
-"""Detection of what to rewrite: the functions that ran, and the conditions that saw tensors."""
+"""Detects what to rewrite: the functions that ran, and the conditions that saw tensors."""

@@ -1,4 +1,4 @@
-"""Attribution of trace errors and guards to conditions in the user's code."""
+"""Attributes trace errors and guards to conditions in the user's code."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _meets(place: Place, node: ast.AST) -> bool:
 def _fixing_sizes(
     errors: Iterable[BaseException], paths: set[str], observed: Observation
 ) -> set[str]:
-    """Return the keys of code that fixed the value of a size, as an unrolled loop over a batch."""
+    """Return the keys of code that fixed the value of a size, such as a loop over a batch."""
     for each in errors:
         for path, place in reversed(getattr(each, "fixed_sizes", [])):
             found = _tests_at(path, place) if path in paths else set()

@@ -1,4 +1,4 @@
-"""The user's functions that ran, and their sources."""
+"""Finds the user's functions that ran, and their sources."""
 
 from __future__ import annotations
 

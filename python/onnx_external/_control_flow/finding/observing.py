@@ -1,4 +1,4 @@
-"""Observation of conditions and loops in a running module, and the choice of which to rewrite.
+"""Observes conditions and loops in a running module, and chooses those to rewrite.
 
 The module runs on every input set twice: once to find its functions, and once with every condition
 and loop in them wrapped in a call that records the value and returns it.

@@ -1,4 +1,4 @@
-"""Translation of a function's syntax tree: chosen conditions and loops become runtime calls.
+"""Translates a function's syntax tree: chosen conditions and loops become runtime calls.
 
 The passes are, in this order: `matches` (cases become conditions), `calls` (calls that are made for
 both outcomes of a condition inside them), `ternaries` (`a if test else b` that absorbs the code

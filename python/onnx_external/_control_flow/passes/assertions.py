@@ -1,4 +1,4 @@
-"""Assertions, and exceptions that are raised depending on a condition."""
+"""Rewrites assertions, and exceptions that are raised depending on a condition."""
 
 from __future__ import annotations
 

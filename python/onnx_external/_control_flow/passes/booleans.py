@@ -1,4 +1,4 @@
-"""Boolean operators and comparisons (and, or, not, in, a < b < c) as calls to the runtime."""
+"""Rewrites boolean operators and comparisons (such as a < b < c) as calls to the runtime."""
 
 from __future__ import annotations
 

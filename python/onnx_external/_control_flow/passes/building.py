@@ -1,4 +1,4 @@
-"""Construction of syntax nodes that have the source location of the node they replace."""
+"""Builds syntax nodes that have the source location of the node they replace."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def statement(place: ast.AST, text: str, **parts: ast.expr) -> ast.stmt:
 
 
 def expression(place: ast.AST, text: str, **parts: ast.expr) -> ast.expr:
-    """Return an expression, built in the same way as by `statement`."""
+    """Return an expression built from text, in the same way as `statement`."""
     made = statement(place, text, **parts)
     assert isinstance(made, ast.Expr)
     return made.value

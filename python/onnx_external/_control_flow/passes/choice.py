@@ -1,4 +1,4 @@
-"""The keys chosen for rewriting in one of the user's functions, and the state of its rewriting."""
+"""Stores the keys chosen for rewriting in one function, and the state of the rewriting."""
 
 from __future__ import annotations
 

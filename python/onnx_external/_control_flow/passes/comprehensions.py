@@ -1,4 +1,4 @@
-"""Comprehensions over tensors, or with conditions that depend on tensors."""
+"""Rewrites comprehensions over tensors, or with conditions that depend on tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The visitor that replaces chosen expressions with calls to the runtime."""
+"""Replaces chosen expressions with calls to the runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewriting of a function's body by all passes, in order."""
+"""Rewrites a function's body by all passes, in order."""
 
 from __future__ import annotations
 

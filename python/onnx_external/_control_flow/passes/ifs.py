@@ -1,4 +1,4 @@
-"""Rewriting of `if`, both as a statement and as an expression."""
+"""Rewrites `if`, both as a statement and as an expression."""
 
 from __future__ import annotations
 

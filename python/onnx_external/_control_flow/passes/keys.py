@@ -1,8 +1,8 @@
-"""Keys of conditions and loops: "file.py:line:column" in the user's source.
+"""Identifies conditions and loops by keys: "file.py:line:column" in the user's source.
 
 The key of a statement is the place where it starts. Expressions may start at the same place (such
-as `not a` and `not a and b`). So the key of an expression is the place of a part of it by which no
-other expression is identified.
+as `not a` and `not a and b`). Therefore the key of an expression is the place of a part of it by
+which no other expression is identified.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Changes that make iterations of rewritten loops only append to lists, and not read them.
+"""Makes iterations of rewritten loops only append to lists, and not read them.
 
 `outs = outs + [y]` becomes `outs.append(y)`, applied to a copy that is made before the loop. If an
 iteration reads the item that the previous one appended (`outs[-1]`), an additional name carries

@@ -1,4 +1,4 @@
-"""Rewriting of `for` and `while`; the body becomes a function of the state between iterations."""
+"""Rewrites `for` and `while`; the body becomes a function of the state between iterations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Translation of `match` to conditions: `case 1 | 2:` becomes `if n == 1 or n == 2:`.
+"""Translates `match` to conditions: `case 1 | 2:` becomes `if n == 1 or n == 2:`.
 
-So whatever is supported for an `if` on a tensor or a size is also supported for a `case`. A `match`
-with other patterns (class, sequence or mapping patterns) is not changed.
+Everything that is supported for an `if` on a tensor or a size is then also supported for a `case`.
+A `match` with other patterns (class, sequence or mapping patterns) is not changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names in a function: those stored, read, read later, or certainly bound."""
+"""Finds the names in a function that are stored, read, read later, or certainly bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exits of a block (return, break, continue) that depend on a chosen condition.
+"""Rewrites exits of a block (return, break, continue) that depend on a chosen condition.
 
 After this pass, a chosen `if` that returns is the last statement in its block, and both its
 branches end with a return, because the statements after it have been moved into them. Statements

@@ -1,4 +1,4 @@
-"""Translation of `a if test else b` to an `if` if its values cannot be merged.
+"""Translates `a if test else b` to an `if` statement if its values cannot be merged.
 
 The `if` then absorbs the code after it. Parts of the statement that are evaluated before the
 expression are bound to names before the `if`, so that the order of evaluation does not change. An

@@ -1,4 +1,4 @@
-"""Translation of `:=` to statements in expressions that depend on a tensor.
+"""Translates `:=` to statements in expressions that depend on a tensor.
 
 If a part of an expression that may not be evaluated binds a name, it cannot become a lambda, which
 cannot bind names of the function. In a statement of a branch, the name can be bound as usual.

@@ -1,4 +1,4 @@
-"""Functions on numbers (int, round, and those of math) for tensors and sizes."""
+"""Implements int, round and the functions of the module math for tensors and sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch.cond for two functions without arguments, which may read and write anything."""
+"""Applies torch.cond to two functions without arguments, which may read and write anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state that a loop carries from one iteration to the next, as tensors of fixed types."""
+"""Represents the state that a loop carries between iterations as tensors of fixed types."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _UNSETTLED = "the types of the loop's state keep changing from iteration to iter
 
 @dataclass
 class Growth:
-    """How a tensor grows in each iteration."""
+    """The growth of a tensor in each iteration."""
 
     dim: int
     start: Any
@@ -110,7 +110,7 @@ class Carried:
     counts_rounds: bool = False
     """True if the loop knows its number of iterations, and so how many items a mark stands for."""
     slots: list[tuple[int, Any]] = field(default_factory=list)
-    """Where iterations write to Python objects: the number of the place, and the key in it."""
+    """The writes of iterations to Python objects: the number of the place, and the key in it."""
 
     def __post_init__(self) -> None:
         """Try iterations until the types of the state no longer change."""
@@ -269,7 +269,7 @@ class Carried:
         return changed
 
     def _more_slots(self) -> bool:
-        """Find further writes to objects, except to lists that only grow; return if any."""
+        """Find further writes to objects, except to lists that only grow; return whether any."""
         known, found = set(map(_slot_id, self.slots)), []
         for number, now in self.done.changes.items():
             place = self.places.all[number]

@@ -1,4 +1,4 @@
-"""Lists whose length is known only in the graph: appended to in loops, rows, or filtered."""
+"""Represents lists whose length is known only in the graph, such as lists filled by loops."""
 
 from __future__ import annotations
 

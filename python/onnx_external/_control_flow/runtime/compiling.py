@@ -1,4 +1,4 @@
-"""Answers as in eager mode for code that asks whether it is being compiled or exported.
+"""Tells code that asks whether it is being compiled or exported that it is not.
 
 Some code skips a step when it is being exported, and then fails because the step is missing.
 """

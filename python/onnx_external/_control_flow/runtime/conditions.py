@@ -1,4 +1,4 @@
-"""Conditions, which are either bools known to Python or values computed in the graph."""
+"""Evaluates conditions: bools known to Python, or values computed in the graph."""
 
 from __future__ import annotations
 

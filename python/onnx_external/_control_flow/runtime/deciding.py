@@ -1,8 +1,8 @@
-"""Calls that are made twice, once for each outcome of a condition inside them.
+"""Makes calls twice, once for each outcome of a condition inside the called function.
 
 The results of such a call differ in kind between the two branches, so a graph has no single value
-for them. So the caller first asks for the condition (`decided`), and the call runs only up to the
-condition. Then each branch of the caller makes the whole call, with the condition decided
+for them. Therefore the caller first asks for the condition (`decided`), and the call runs only up
+to the condition. Then each branch of the caller makes the whole call, with the condition decided
 (`taken`), and continues.
 """
 

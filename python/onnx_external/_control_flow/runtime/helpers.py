@@ -1,4 +1,4 @@
-"""The functions that rewritten code calls."""
+"""Defines the functions that rewritten code calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading and writing of tensor elements at indices that are 0-d tensors.
+"""Reads and writes tensor elements at indices that are 0-d tensors.
 
 torch would ask for the values of these indices, which a trace does not have.
 """

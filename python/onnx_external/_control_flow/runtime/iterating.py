@@ -1,4 +1,4 @@
-"""for, while and comprehensions: as an operator, or as an unrolled Python loop."""
+"""Runs for, while and comprehensions as an operator or as an unrolled Python loop."""
 
 from __future__ import annotations
 

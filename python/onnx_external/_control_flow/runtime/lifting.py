@@ -1,4 +1,4 @@
-"""Conversion of the values that a branch reads to operands.
+"""Converts the values that a branch reads to operands.
 
 torch's control flow operators do not support closures: each tensor that a branch reads must be an
 operand. These tensors are found by running the branch once on fake tensors, without recording it,

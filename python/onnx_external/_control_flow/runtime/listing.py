@@ -1,4 +1,4 @@
-"""Items and methods of lists to which a loop in the graph has appended.
+"""Implements items and methods of lists to which a loop in the graph has appended.
 
 Such a list contains a single `Collected` for the items of all iterations, where a Python list would
 contain an item for each iteration.

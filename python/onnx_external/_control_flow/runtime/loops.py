@@ -1,6 +1,6 @@
-"""Loops that end depending on a tensor, converted to while_loop.
+"""Converts loops that end depending on a tensor to while_loop.
 
-Scans also use the handling of operands and results in this file.
+Scans also use this module's handling of operands and results.
 """
 
 from __future__ import annotations

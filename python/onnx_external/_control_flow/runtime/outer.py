@@ -1,4 +1,4 @@
-"""Places outside a module that its code may write to: its classes, and globals in its files.
+"""Finds places outside a module that its code may write to: its classes and files' globals.
 
 A trace puts tensors without values wherever the code stores something: in an attribute that is set
 on first use, in a table of the class, or in a global dict. These tensors must not stay there.

@@ -1,8 +1,8 @@
-"""Places that a function may write to: the lists, dicts, sets, objects and outer names it sees.
+"""Finds what a function may write to: the lists, dicts, sets, objects and outer names it sees.
 
 Trying a branch must have no lasting effect, and its writes must be merged with those of the other
-branch. So everything that can be reached from the function is recorded before it runs, compared
-afterwards, and restored.
+branch. Therefore everything that can be reached from the function is recorded before it runs,
+compared afterwards, and restored.
 """
 
 from __future__ import annotations

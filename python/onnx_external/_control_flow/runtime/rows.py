@@ -1,4 +1,4 @@
-"""Iterables of loops: rows of tensors, ranges, and zip, enumerate and reversed of these."""
+"""Represents iterables of loops: rows of tensors, ranges, zip, enumerate and reversed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops over rows without early exit, converted to scan."""
+"""Converts loops over rows without early exit to scan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes that depend on tensors, and which of them torch.cond cannot handle."""
+"""Examines sizes that depend on tensors, some of which torch.cond cannot handle."""
 
 from __future__ import annotations
 

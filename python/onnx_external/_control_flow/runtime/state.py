@@ -1,4 +1,4 @@
-"""The state of one runtime while rewritten code is traced."""
+"""Stores the state of one runtime while rewritten code is traced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replacements for torch's functions while rewritten code is traced.
+"""Replaces torch's functions while rewritten code is traced.
 
 Numbers taken from tensors (`.item()`, `.tolist()`, `torch.equal`) remain tensors, so that a
 condition on them is a condition on a tensor. Indices that are tensors are not asked for their

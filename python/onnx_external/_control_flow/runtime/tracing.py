@@ -1,4 +1,4 @@
-"""Patches that are active while rewritten code is traced, and always undone."""
+"""Applies patches while rewritten code is traced, and always undoes them."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ class QualitySums:
         self._tokens += count
 
     def found(self) -> Quality:
-        """Return the figures for everything that was added."""
+        """Return the quality over all outputs that were added."""
         errors = {
             name: math.sqrt(off / size) if size else (math.inf if off else 0.0)
             for name, (off, size) in self._squares.items()

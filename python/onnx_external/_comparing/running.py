@@ -216,7 +216,7 @@ class Session:
         return np.ascontiguousarray(value).reshape(value.shape)
 
     def misfits(self, given: Mapping[str, Value]) -> list[str]:
-        """Return a text for each input whose shape the model does not accept."""
+        """Return a description of each input whose shape the model does not accept."""
         found = []
         for form in self.inputs:
             value = given.get(form.name)

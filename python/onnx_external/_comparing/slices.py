@@ -169,7 +169,7 @@ class Scales:
         return max(float(factor.max()) for factor in self._factors.values())
 
     def texts(self) -> list[str]:
-        """Return the text of each part for a report."""
+        """Describe each part for a report."""
         shown = [each.text(len(self._shape)) for each in self.parts[:_SHOWN]]
         more = len(self.parts) - _SHOWN
         return [*shown, *([f"{more} more"] if more > 0 else [])]

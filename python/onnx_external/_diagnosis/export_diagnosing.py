@@ -142,7 +142,7 @@ class _Tree:
             self.found[each.name].notes += filter(None, why.values())
 
     def try_rewriting(self, wrong: Sequence[Captured]) -> None:
-        """Find out whether rewriting repairs the modules that fail by themselves, and note it."""
+        """Note for each module that fails by itself whether rewriting repairs its export."""
         attempts = replace(self.attempts, rewrites=True)
         model = self.captured[0]
         whole = self.found[model.name]

@@ -165,7 +165,7 @@ def _tables(module: nn.Module, has_data: HasData) -> Iterator[Hashable]:
 
 
 def digest(tensor: torch.Tensor) -> str:
-    """Return a digest of a tensor's values; for a sparse or quantized tensor, a unique text."""
+    """Return a digest of a tensor's values; for a sparse or quantized tensor, a unique string."""
     if tensor.layout is not torch.strided or tensor.is_quantized:
         return str(id(tensor))
     data = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()

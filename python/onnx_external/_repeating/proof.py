@@ -173,7 +173,7 @@ class _Comparing:
         return bool(has == wants)
 
     def _input(self, has: int, wants: int, visit: int) -> bool:
-        """Match an input to the shallow model's, for this layer unless other layers read it."""
+        """Match an input to the shallow model's; it belongs to this layer unless others read it."""
         if self._deep.inputs[has] != self._shallow.inputs[wants]:
             return False
         segment = self._deep.segments[visit]

@@ -174,7 +174,7 @@ def compared_on_sets(
     name: str,
     asked: str | None = None,
 ) -> GraphValidation:
-    """Compare on all sets; `asked` is the float type to which the reference was converted."""
+    """Compare a model with its reference, which was converted to the float type `asked`."""
     found = GraphValidation(name, session.name, reference.name, session.providers)
     _Comparing(session, reference, settings, found).run(sets, asked)
     return found

@@ -220,7 +220,7 @@ class Checking:
     def _problem(
         self, session: Any, call: Call, wanted: dict[str, Any], name: str, found: Checked
     ) -> str:
-        """Return a text on how the graph differs from the module; "" if it does not."""
+        """Describe how the graph differs from the module; return "" if it does not."""
         names = [form.name for form in session.inputs]
         given = dict(self._reference.feed(call, names))
         misfits = session.misfits(given)
@@ -272,7 +272,7 @@ def half_types(program: Any) -> list[str]:
 
 
 def difference(compared: Sequence[Comparison]) -> str:
-    """Return a text on how a graph's outputs differ from those expected; "" if they do not."""
+    """Describe how outputs differ from the expected outputs; return "" if they do not."""
     wrong = next((each for each in compared if each.is_wrong), None)
     return _difference(wrong) if wrong is not None else ""
 
@@ -326,7 +326,7 @@ def _cause(broken: Sequence[Guard], numbers: Sequence[str] = ()) -> str:
 
 
 def _numbers(example: Call, call: Call) -> list[str]:
-    """Return texts on the floats and bools in an input set that differ from the example's."""
+    """Describe the floats and bools in an input set that differ from the example's."""
     leaves = (pytree.tree_flatten_with_path(each)[0] for each in (example, call))
     return [
         f"{pytree.keystr(tuple(path)[1:])} is {other} here and {one} in the example"
@@ -357,7 +357,7 @@ def refuse_broken(sizes: Sizes, calls: Sequence[Call]) -> None:
 
 
 def broken_text(broken: Sequence[Guard]) -> str:
-    """Return a text on a few of the violated assumptions, those of the user's own lines first."""
+    """Describe a few of the violated assumptions, those of the user's own lines first."""
     ordered = sorted(broken, key=lambda each: (not each.where, len(each.text)))
     more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
     return ", ".join(map(str, ordered[:3])) + more

@@ -98,7 +98,7 @@ class ExportReport(Stepwise):
         return screen((told + self._limits()).split("\n"), width=1_000)
 
     def _limits(self) -> str:
-        """Return text on the sizes for which the graph is valid, as limited by the trace."""
+        """Describe the sizes for which the graph is valid, as limited by the trace."""
         shown = [f"\n  it holds for sizes with {each}" for each in self.guards[:_GUARDS_SHOWN]]
         more = len(self.guards) - len(shown)
         return "".join(shown) + (f"\n  and {more} more in report.guards" if more else "")

@@ -205,7 +205,7 @@ def _refuse_other_kind(example: Call, call: Call, names: Sequence[str]) -> None:
 
 
 def _form(tensor: Any) -> str:
-    """Return a text on the properties of a value that must be equal in all sets."""
+    """Describe the properties of a value that must be equal in all sets."""
     if not isinstance(tensor, torch.Tensor):
         return f"a value of type {type(tensor).__name__}"
     dimensions = "dimension" if tensor.dim() == 1 else "dimensions"

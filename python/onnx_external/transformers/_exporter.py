@@ -46,8 +46,9 @@ def exporter(run: Run, translations: Mapping[Any, Callable[..., Any]] | None = N
                 return _keeping(OnnxExporter, run, translations or {})
     except ImportError as error:
         raise ExportError(
-            f"transformers {transformers.__version__} cannot export to ONNX: {error}; newer "
-            "versions have transformers.exporters. oe.torch.export takes any module"
+            f"transformers {transformers.__version__} cannot export to ONNX: {error}; "
+            "upgrade it to a version with transformers.exporters, or use oe.torch.export, which takes "
+            "any module"
         ) from error
 
 

@@ -73,7 +73,7 @@ def _no_kernel(name: str, *_: Any, **__: Any) -> Any:
 
 
 def not_run(error: BaseException) -> str:
-    """Return a text on an unsupported feature if it caused transformers' error; otherwise ""."""
+    """Name the unsupported feature that caused transformers' error; return "" for other errors."""
     offline = (OfflineModeIsEnabled, LocalEntryNotFoundError)
     if any(isinstance(each, offline) for each in chain(error)):
         found = re.search(r"https?://[^/ ]+/(?:api/models/)?([^/ ]+/[^/ ]+)", str(error))

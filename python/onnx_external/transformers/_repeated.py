@@ -171,7 +171,7 @@ def _recorded(name: str, part: Part, stacks: Sequence[Stack], fusing: Fusing) ->
 def _deep_sizes(sizes: Sizes, names: Names) -> Sizes:
     """Return the assumptions about the sizes of the deep model's inputs."""
     if [each.dims is not None for each in sizes.inputs] != names.proof.shallow_given:
-        raise Unprovable("its inputs are not tensors where those of the shallow model are")
+        raise Unprovable("its tensor inputs are at other positions than in the shallow model")
     tensors = [each for each in sizes.inputs if each.dims is not None]
     others = iter([each for each in sizes.inputs if each.dims is None])
     places = iter(range(len(names.inputs)))

@@ -228,8 +228,8 @@ def _padded(
     """Perform the last step of torch.nn.utils.rnn.pad_sequence."""
     if len(_raw(items)) != 1 or side != "right":
         raise RewriteError(
-            "pad_sequence gets a list whose length depends on a loop or a condition on a tensor "
-            "together with other items, or pads on the left"
+            "pad_sequence pads on the left, or combines other items with a list whose length "
+            "depends on a loop or on a condition on a tensor"
         )
     rows: torch.Tensor = _raw(items)[0].padded(value)
     return rows if batch_first else rows.transpose(0, 1)

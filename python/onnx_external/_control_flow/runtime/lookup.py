@@ -49,7 +49,7 @@ def looked_up(state: State, items: Any, parts: tuple[Any, ...], key: str) -> Any
         if fits is not None and str(int(fits[1])) == fits[1]:
             found[int(fits[1])] = items[name]
     if not found:
-        raise RewriteError("there is no item with a name of the form that is looked up", key)
+        raise RewriteError("no item has a name of the form that is looked up", key)
     return _Chosen(state, indices[0], found, key)
 
 

@@ -1,10 +1,9 @@
 """Keeps gradient and autocast switches that have no effect out of traces.
 
-Traces record such switches as operators. Traces record such switches as operators. torch moves the
-code between two switches into a subgraph, and loses existing subgraphs of branches and loops in it
-('<lambda>' object has no attribute 'true_graph_0'). Switches that have no effect in a graph are
-therefore not recorded: those of gradients, and autocast if it is switched off where it is already
-off.
+Traces record such switches as operators. torch moves the code between two switches into a subgraph,
+and loses existing subgraphs of branches and loops in it ('<lambda>' object has no attribute
+'true_graph_0'). Switches that have no effect in a graph are therefore not recorded: those of
+gradients, and autocast if it is switched off where it is already off.
 """
 
 from __future__ import annotations

@@ -162,8 +162,7 @@ class Names:
 
     @staticmethod
     def told(text: str, renamed: Mapping[str, str]) -> str:
-        """Return metadata in which the names of values are replaced with those in the deep
-        model."""
+        """Return metadata with the names that values have in the deep model."""
         if renamed.keys().isdisjoint(_TOKEN.findall(text)):
             return text
         return _TOKEN.sub(lambda match: renamed.get(match[0], match[0]), text)

@@ -47,8 +47,8 @@ def exporter(run: Run, translations: Mapping[Any, Callable[..., Any]] | None = N
     except ImportError as error:
         raise ExportError(
             f"transformers {transformers.__version__} cannot export to ONNX: {error}; "
-            "upgrade it to a version with transformers.exporters, or use oe.torch.export, which takes "
-            "any module"
+            "upgrade it to a version with transformers.exporters, or use oe.torch.export, which "
+            "takes any module"
         ) from error
 
 

@@ -279,7 +279,7 @@ class Reruns:
                 return None
 
     def rounding(self, before: Run, differ: Mapping[str, float | None]) -> dict[str, Array] | None:
-        """Return how much different rounding changes the elements of each output.
+        """Return the change of each output's elements that different rounding causes.
 
         Args:
             before: the run whose decisions are repeated.

@@ -196,6 +196,6 @@ def _form(value: Value) -> tuple[str, list[int]]:
 
 
 def added_memory(meter: Meter, before: int | None) -> int | None:
-    """Return how much the peak memory of the last step exceeds the memory before it."""
+    """Return the difference of the last step's peak memory and the memory before that step."""
     peak = meter.steps[-1].peak_memory
     return None if peak is None or before is None else max(0, peak - before)

@@ -143,11 +143,11 @@ class Ways(Generic[_T]):
         raise NotImplementedError
 
     def other(self, error: ExportError) -> Callable[[], _T] | None:
-        """Return how to make a graph after an error without more rewriting; None if impossible."""
+        """Return a function that makes a graph without more rewriting, or None if there is none."""
         raise NotImplementedError
 
     def instead(self, refused: ExportError, plain: ExportError | None) -> Callable[[], _T] | None:
-        """Return how to make a graph if rewriting does not help; None if impossible."""
+        """Return a function that makes a graph if rewriting does not help, or None."""
         raise NotImplementedError
 
     def prefers(self, refused: ExportError, plain: ExportError) -> bool:

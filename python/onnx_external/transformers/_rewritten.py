@@ -80,7 +80,7 @@ class PartWays(Ways[Graph]):
         return self._tracing.graph(self.name, self.part, run)
 
     def other(self, error: ExportError) -> Callable[[], Graph] | None:
-        """Return how to trace without fused attention or repeated layers; None if impossible."""
+        """Return a function that traces without fused attention or repeated layers, or None."""
         if isinstance(error, WrongGraphError) and self._tracing.fusing.has_fused(self.name):
             return partial(self._not_fused, "the graph with fused attention was wrong")
         if self.name in self._all.repeating.done:
@@ -93,7 +93,7 @@ class PartWays(Ways[Graph]):
     def instead(
         self, refused: ExportError, plain: ExportError | None
     ) -> Callable[[], Graph] | None:
-        """Return how to trace without fused attention or for a fixed length; None if impossible."""
+        """Return a function that traces without fused attention or for a fixed length, or None."""
         if self._tracing.fusing.has_fused(self.name):
             return partial(self._not_fused, "the graph cannot be made with fused attention")
         if self.name in self._tracing.lengths:

@@ -110,7 +110,7 @@ def settle(made: Path, dtype: str, data: Mapping[str, int], target: Path) -> Non
 
 
 def data_files(planned: SaveReport) -> dict[str, int]:
-    """Return how many data files each graph has, by the graph's file name."""
+    """Return the number of data files of each graph, by the graph's file name."""
     return {
         Path(each.model).name: len({tensor.file for tensor in each.tensors if tensor.file})
         for each in planned.models

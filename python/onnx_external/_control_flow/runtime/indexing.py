@@ -128,7 +128,7 @@ def _is_cut(each: Any) -> bool:
 
 
 def _taken(each: Any) -> int:
-    """Return how many dimensions of the tensor an index consumes."""
+    """Return the number of dimensions of the tensor that an index consumes."""
     if each is None or isinstance(each, bool):
         return 0
     if isinstance(each, torch.Tensor) and each.dtype in (torch.bool, torch.uint8):

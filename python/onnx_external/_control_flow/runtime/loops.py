@@ -296,7 +296,7 @@ class _Bounded:
         return _Round(given[0], bound, list(given[1:front]), values, leaves, table)
 
     def _items(self, place: int, rounds: torch.Tensor, buffers: Sequence[Any]) -> Any:
-        """Return how many items earlier iterations have added to a list and kept."""
+        """Return the number of items that earlier iterations have added to a list and kept."""
         found, rest = [], iter(buffers)
         for each in self.carried.emitted:
             parts = [next(rest) for _ in range(each.count())]

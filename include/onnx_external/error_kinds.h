@@ -30,7 +30,7 @@ enum class ErrorKind : std::uint8_t {
   kKeys,            // all keys of a checkpoint, if none of them fits a slot
   kContradiction,   // inputs of a node that cannot have the shapes and types stated for them
   kNotLinked,       // data that a model cannot refer to in place: use a layout that copies it
-  // Faults of a model by itself.
+  // Faults in the model itself, without a checkpoint.
   kWithoutData,        // weights that would have no data
   kInputsLikeWeights,  // inputs that have the names of weights
   kInnerWithoutData,   // the same for attributes, sparse initializers and names in functions

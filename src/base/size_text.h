@@ -17,8 +17,8 @@ struct WrittenSize {
   std::string_view digits;   // one or more, a view of the text that was split
   std::uint64_t factor = 1;  // bytes in the unit: k, K, M, G, kB, KB, MB, GB, KiB, MiB, GiB or none
 };
-// Splits a text into number and unit. Nullopt if the text does not begin with digits or has an
-// unknown unit.
+// Splits a size such as "2GB" into its number and unit. Returns nullopt if the text does not
+// begin with a digit or has an unknown unit.
 [[nodiscard]] std::optional<WrittenSize> split_size(std::string_view text);
 
 // "1 tensor", "2 tensors".

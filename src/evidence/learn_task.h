@@ -47,7 +47,7 @@ struct LearnTask {
   // of its own.
   [[nodiscard]] bool has_identities(std::uint32_t slot) const;
 
-  // Returns whether the key's name fills a slot without data.
+  // Returns whether some slot without data has a name that the key matches.
   [[nodiscard]] bool meets_open_slot(std::uint32_t key) const;
 
   [[nodiscard]] std::uint64_t elements_of(std::uint32_t graph_tensor) const;

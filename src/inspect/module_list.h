@@ -31,9 +31,9 @@ struct ModuleList {
   std::uint64_t unassigned = 0;  // nodes that belong to no module
 };
 
-// Counts the nodes and parameters of each module. A module has the same nodes as a piece cut by
-// CutOptions::module, except nodes without a module. Subgraphs count as part of the node that owns
-// them. Errors as for cut_model().
+// Counts the nodes and parameters of each module. A module has the nodes that
+// CutOptions::module would cut out, except for nodes without a module. Subgraphs count as part of
+// the node that owns them. Errors as for cut_model().
 [[nodiscard]] Result<ModuleList> count_modules(const Model& model);
 
 }  // namespace onnx_external

@@ -37,8 +37,8 @@ class ScaleKeys {
   std::size_t look_ups_ = 0;
 };
 
-// For each key, whether it fills a slot whose type is not float8. A slot of type float8 belongs to
-// a quantized graph, which also has the scale.
+// Returns for each key whether it fills a slot whose type is not float8. A graph with a float8 slot
+// is already quantized, and multiplies by the scale itself.
 [[nodiscard]] std::vector<bool> used_as_floats(const MappingTask& task);
 
 }  // namespace onnx_external

@@ -15,7 +15,7 @@ namespace onnx_external {
 // Computes only strides and offsets; no element is moved. A reshape may merge dimensions that no
 // single stride can step through, such as those of a transposed tensor; such dimensions are kept
 // separately inside one axis. Negative dimensions and indices count from the end. All errors are
-// Errors: kMismatch; after an error, the axes are unspecified.
+// kMismatch; after an error, the axes are unspecified.
 class Axes {
  public:
   // Requires: element_count(shape) succeeds; there are as many strides as dimensions, and none is

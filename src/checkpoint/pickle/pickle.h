@@ -80,7 +80,7 @@ struct PickleText {
   std::string bytes;
   std::uint64_t begin = 0;     // offset of the pickle in its source
   std::vector<Cut> cuts = {};  // in ascending order
-  // Lower for a compressed pickle, whose bytes cost little to make.
+  // Lower for a compressed pickle: a small file could expand to many nodes.
   std::size_t max_nodes = kMaxPickleNodes;
 
   // Converts a position in `bytes` to a position in the source.

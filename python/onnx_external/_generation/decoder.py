@@ -173,7 +173,7 @@ class Decoder:
             raise InvalidArgumentError(
                 f"generate: a prompt has {longest} tokens, but {what}; shorten the prompt"
             ) from error
-        warn([f"generate: {what}, where a text was ended"])
+        warn([f"generate: a text was ended early, because {what}"])
         return full
 
     def _run(self, session: Session | Branch, ids: Any, state: _State) -> tuple[Any, _State]:

@@ -155,7 +155,7 @@ def test_a_text_ends_with_the_table_of_positions(
 ) -> None:
     monkeypatch.setattr(decoding, "_empty", lambda *_: {})
     assert Ends().generate([[10, 11, 12, 13]], 9) == [[14, 15, 16]]
-    assert "the model has 6 positions, where a text was ended" in caplog.text
+    assert "a text was ended early, because the model has 6 positions" in caplog.text
     assert Ends().generate([[10, 11, 12, 13], [20]], 5) == [[14, 15, 16], [21, 22, 23, 24, 25]]
     assert Ends(False).generate([[10, 11, 12, 13], [20]], 5) == [[14, 15, 16], [21, 22, 23]]
     with pytest.raises(oe.InvalidArgumentError, match="a prompt has 7 tokens, but the model has 6"):

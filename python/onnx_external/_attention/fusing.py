@@ -91,7 +91,7 @@ class Fusing:
         return "" in self.why_not.get(name, ())
 
     def refuse(self, name: str, why: str) -> None:
-        """Trace the attention of a graph without fusing it from now on."""
+        """From now on, trace the attention of this graph without fusing it."""
         self.refused[name] = why
         self.why_not.pop(name, None)
 
@@ -148,7 +148,7 @@ class _Trace:
         """The reasons, by the id of the cache layer."""
         self._form = form
         self._updates: dict[int, _Update] = {}
-        """The cache updates, by the id of the keys that they returned."""
+        """The recorded cache updates, by the id of the key tensor that each update returned."""
         self._masks: dict[int, Mask] = {}
         """The masks, by the id of the tensor."""
         self._is_spoiled = False

@@ -1,4 +1,4 @@
-"""Translates the attention operator to one node, from ONNX Runtime or from ONNX opset 23."""
+"""Translates the attention operator to an operator of ONNX Runtime or of ONNX opset 23."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Step:
 
 
 class Stepwise:
-    """The steps, time and memory that reports of exports have in common."""
+    """The part that all export reports share: steps, time and memory."""
 
     steps: list[Step]
 

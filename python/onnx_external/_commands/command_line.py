@@ -144,7 +144,7 @@ class Parser(argparse.ArgumentParser):
         return option if option in self._option_string_actions else None
 
     def _option_of(self, remedy: Remedy) -> Remedy | None:
-        """Return the remedy with the name of its option; None if the command has no such option."""
+        """Return the remedy with this command's name for its option, or None if there is none."""
         option = self._option_named(remedy.option)
         return None if option is None else remedy._replace(option=option[2:])
 

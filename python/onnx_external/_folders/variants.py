@@ -13,7 +13,7 @@ from .._base.options import FloatType, LayoutName, Quantize, QuantizeArgument
 
 
 class Variant(NamedTuple):
-    """The number types of a variant, for computing and for storing matrices, and its names."""
+    """A variant of a model: the types in which it computes and stores matrices, and its names."""
 
     suffix: str = ""
     """The suffix that is appended to the name of each graph."""
@@ -23,7 +23,7 @@ class Variant(NamedTuple):
     """The name of the variant in transformers.js."""
 
     def with_float_tables(self) -> Variant:
-        """Return a copy that keeps embeddings and head, which may share a weight, in floats."""
+        """Return a copy that keeps embeddings and head, which may share a weight, as floats."""
         if not isinstance(self.quantize, str):
             return self
         return self._replace(quantize=Quantize(self.quantize, head="float"))
@@ -45,7 +45,7 @@ _FOREIGN = ("bnb4", "q2", "q2f16", "q1", "q1f16")
 def variants_of(
     names: Any, dtype: str | None, quantize: QuantizeArgument, layout: LayoutName, path: Any
 ) -> list[Variant]:
-    """Return the variants of an export; if none are named, a single one without a suffix.
+    """Return the variants to export; without names, a single variant that has no suffix.
 
     Args:
         names: the names that the caller gave.

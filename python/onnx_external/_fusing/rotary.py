@@ -51,7 +51,7 @@ class _Part(NamedTuple):
 
 
 def fuse_rotary(graph: onnx_ir.Graph) -> int:
-    """Replace traced rotations with one node each; return how many."""
+    """Replace each traced rotation with one node, and return the number of rotations."""
     tables = _Tables(graph)
     count = 0
     for node in list(graph):
@@ -93,7 +93,7 @@ def _turn_of(node: onnx_ir.Node) -> _Turn | None:
 
 
 def _sum_of(plain: onnx_ir.Node | None, crossed: onnx_ir.Node | None) -> _Turn | None:
-    """Match the rotation x * cos + turned(x) * sin; None if the products are something else."""
+    """Match the rotation x * cos + turned(x) * sin; return None for other products."""
     if plain is None or crossed is None:
         return None
     for given, cos in pairs(plain):
@@ -249,7 +249,7 @@ def _fit(given: onnx_ir.Value, table: _Once) -> bool:
 
 @dataclass
 class _Tables:
-    """The tables of one graph, which its rotations share."""
+    """The tables that the rotations of one graph share."""
 
     graph: onnx_ir.Graph
     _put: dict[tuple[int, int], onnx_ir.Value] = field(default_factory=dict)
@@ -341,7 +341,7 @@ def _joined(node: onnx_ir.Node) -> onnx_ir.Value | None:
 
 
 def _repeated(node: onnx_ir.Node) -> onnx_ir.Value | None:
-    """Return the value whose elements are repeated as by repeat_interleave(2), or None."""
+    """Return the value whose elements the node repeats, like repeat_interleave(2), or None."""
     tiled = made_by(node.inputs[0], "Tile") if node.op_type == "Reshape" else None
     longer = made_by(tiled.inputs[0] if tiled else None, "Unsqueeze")
     if tiled is None or longer is None or longer.inputs[0] is None:

@@ -20,7 +20,7 @@ Source = StrPath | _core.Checkpoint | list[Loose] | Selection
 
 
 def given_sources(what: str, given: Weights | None) -> list[Source] | None:
-    """Convert the argument `what`; messages contain this name."""
+    """Convert weights to sources; `what` is the name of the argument for messages."""
     if given is None:
         return None
     if isinstance(given, (str, os.PathLike)):

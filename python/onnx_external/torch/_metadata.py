@@ -108,7 +108,7 @@ def _short_names(names: Collection[str]) -> dict[str, str]:
 
 
 def portable_name(path: str) -> str:
-    """Return the name of a source file starting with its package, which is equal on all machines.
+    """Return the path of a source file, starting with its package: the same on all machines.
 
     Args:
         path: the path of the file. If it is in no package, the result is the file name alone.

@@ -180,7 +180,7 @@ def _fmin(one: Any, other: Any) -> Any:
 
 
 def _without_nan(one: Any, other: Any, choose: Callable[..., Any]) -> Any:
-    """Choose one of two values; if one of them is NaN, choose the other."""
+    """Return choose(one, other), but if one of the two is NaN, return the other."""
     op = operators()
     if one.dtype.name == "BOOL":
         return (op.Or if choose == op.Max else op.And)(one, other)
@@ -201,14 +201,14 @@ def _kth(values: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 def _median(values: Any) -> Any:
-    """Return the median of all elements, the lower one of two."""
+    """Return the median of all elements; of two middle elements, the lower one."""
     op = operators()
     flat = op.Reshape(values, op.Constant(value_ints=[-1]))
     return _middle(values, flat, 0, False)[0]
 
 
 def _median_along(values: Any, dim: int, keepdim: bool = False) -> Any:
-    """Return the medians along a dimension, the lower one of two, and their positions."""
+    """Return the medians along a dimension, as _median() does, and their positions."""
     op = operators()
     if not values.shape:
         return op.Identity(values), op.Constant(value_int=0)

@@ -207,7 +207,7 @@ def _same(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str,
 
 @dataclass
 class Folder:
-    """The graphs of a model, and where transformers' model is."""
+    """The exported graphs of a model, and the location of the transformers model."""
 
     models: dict[str, Path]
     source: Path

@@ -62,7 +62,7 @@ class Repeating:
         return made
 
     def refuse(self, name: str) -> None:
-        """Do not repeat layers for a graph that was wrong; it is traced in full instead."""
+        """From now on, trace this graph in full, because repeating its layers made it wrong."""
         self.done.discard(name)
         self._refused.add(name)
         self.notes.append((name, "traced in full, because the repeated graph was wrong"))
@@ -148,7 +148,7 @@ def within(stacks: Sequence[Stack], model: Any, module: Any) -> list[Stack]:
 
 
 def _recorded(name: str, part: Part, stacks: Sequence[Stack], fusing: Fusing) -> _Run:
-    """Run a part as transformers.exporters trace it, with the sizes of the example."""
+    """Run a part in the way transformers.exporters traces it, with the sizes of the example."""
     from transformers.exporters import OnnxConfig
 
     exporting = exporter(lambda trace: trace())

@@ -191,7 +191,10 @@ def _holds_line(function: Function, line: int) -> bool:
 
 
 def _call_at(path: str, place: Place) -> str:
-    """Return the key of the call at a place; on Python 3.10, of the only call in its line."""
+    """Return the key of the call at a place, or an empty string if the call is not certain.
+
+    Python 3.10 has no columns: the call must be the only one that starts on its line.
+    """
     calls = [
         each
         for each in ast.walk(_tree(path))

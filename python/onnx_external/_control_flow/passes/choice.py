@@ -69,11 +69,11 @@ class Choice:
         return condition_key(self.path, node) in self.chosen or self.within(node)
 
     def splits(self, node: ast.AST) -> bool:
-        """Return whether a call has to be split into two branches for a condition in the callee."""
+        """Return whether a condition in the callee requires splitting a call into two branches."""
         return isinstance(node, ast.Call) and call_key(self.path, node) in self.absorbed
 
     def anything(self, tree: ast.AST) -> bool:
-        """Return whether anything is chosen in a definition or its inner functions."""
+        """Return whether a definition, or a function inside it, contains a chosen node."""
         for node in ast.walk(tree):
             guard = getattr(node, "guard", None)
             conditions = [*getattr(node, "ifs", ()), *([guard] if guard is not None else [])]
@@ -100,7 +100,7 @@ class Choice:
         return False
 
     def must(self, loop: ast.stmt) -> bool:
-        """Return whether a loop must be rewritten: if chosen, or a chosen condition leaves it."""
+        """Return whether a loop must be rewritten: it is chosen, or a chosen condition leaves it."""
         if not isinstance(loop, ast.For | ast.While):
             return False
         return self.has(loop) or self.decides_exit(loop.body, (ast.Break, ast.Continue, ast.Return))

@@ -39,7 +39,7 @@ class FunctionBody(ABC):
 
     @abstractmethod
     def body(self, body: list[ast.stmt], bound: Iterable[str]) -> list[ast.stmt]:
-        """Rewrite a body that ends with returns, either a function's or a loop's."""
+        """Rewrite the body of a function or a loop, which ends in return statements."""
 
     @abstractmethod
     def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -50,11 +50,11 @@ class FunctionBody(ABC):
         """Rewrite an expression."""
 
     def shared(self, names: Iterable[str]) -> set[str]:
-        """Return the names that a branch has to share, as others see them while it runs."""
+        """Return the given names that code outside a branch also sees while the branch runs."""
         return set(names) & ({*self.declared, *self.captured} | self.flow.rescued)
 
     def shared_by_ends(self, names: Iterable[str], blocks: Sequence[ast.stmt]) -> list[str]:
-        """Return the names to share by blocks that end the function, except those only they see."""
+        """Return those names that code outside the blocks, which end the function, also sees."""
         inside = {} if self.rounds else captured(blocks)
         return [
             each

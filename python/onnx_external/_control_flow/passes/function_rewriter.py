@@ -53,7 +53,7 @@ class FunctionRewriter(FunctionBody):
             self._declare_first()
 
     def body(self, body: list[ast.stmt], bound: Iterable[str]) -> list[ast.stmt]:
-        """Rewrite a body that ends with returns, either a function's or a loop's."""
+        """Rewrite the body of a function or a loop, which ends in return statements."""
         made = normalised(self.choice, body)
         outer, self.flow = self.flow, Flow(made, bound)
         self.flow.rescued |= outer.rescued
@@ -153,7 +153,7 @@ class FunctionRewriter(FunctionBody):
                     each.args = [name(each, "__class__"), name(each, self.first)]
 
     def _declare_first(self) -> None:
-        """Declare globals and nonlocals at the start of the function, as branches lose them.
+        """Declare globals and nonlocals at the start of the function, because branches drop them.
 
         A name that only inner functions bind, and that others can see, is declared as a local name.
         """

@@ -59,7 +59,7 @@ def _returning(rewriter: FunctionBody, node: ast.If, key: str) -> list[ast.stmt]
 
 
 def _give_also(block: Sequence[ast.stmt], names: Sequence[str]) -> None:
-    """Make each return also return the names of enclosing functions that the branch binds."""
+    """Add the values of the global and nonlocal names in `names` to each return statement."""
     for each in [one for node in block for one in own_nodes(node)]:
         if isinstance(each, ast.Return):
             value = each.value or ast.copy_location(ast.Constant(None), each)
@@ -90,7 +90,7 @@ def _binding(rewriter: FunctionBody, node: ast.If, key: str) -> list[ast.stmt]:
 
 
 def _tested(rewriter: FunctionBody, node: ast.If, word: str) -> tuple[list[ast.stmt], ast.expr]:
-    """Rewrite the condition, evaluated first if it may change names that the branches use."""
+    """Rewrite the condition; evaluate it first if it may change names that the branches use."""
     test = rewriter.expr(node.test)
     binds = any(isinstance(each, ast.NamedExpr) for each in own_nodes(test))
     calls = any(isinstance(each, ast.Call) for each in own_nodes(node.test))

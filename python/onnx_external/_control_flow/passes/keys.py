@@ -35,7 +35,7 @@ def is_called_through(node: ast.Call) -> bool:
 
 
 def is_whole_quotient(node: ast.Call) -> bool:
-    """Return whether a call is int(a / b), or has another rounding function in place of int."""
+    """Return whether a call is int(a / b), or the same with another rounding function."""
     word = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     if word not in _WHOLE or len(node.args) != 1 or node.keywords:
         return False
@@ -47,7 +47,7 @@ _KEPT = "rewriting_kept"
 
 
 def keep_rows(node: ast.expr) -> None:
-    """Mark builtins that yield the items of a loop that is not rewritten, so that they are kept."""
+    """If the items of a loop that is not rewritten come from zip() or similar, keep that call."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ROWS:
         setattr(node, _KEPT, True)
         for each in node.args:
@@ -65,7 +65,7 @@ def key_of(path: str, node: ast.AST) -> str:
 
 
 def call_key(path: str, node: ast.Call) -> str:
-    """Return the key of a call; it includes the end, as chained calls start at the same place."""
+    """Return the key of a call; it includes the end, because chained calls start at the same place."""
     return f"{_key(path, node)}-{node.end_col_offset}"
 
 

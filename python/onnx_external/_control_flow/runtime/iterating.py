@@ -1,4 +1,4 @@
-"""Runs for, while and comprehensions as an operator or as an unrolled Python loop."""
+"""Runs `for` and `while` loops and comprehensions as operators or as unrolled Python loops."""
 
 from __future__ import annotations
 

@@ -64,10 +64,10 @@ def fold_metadata(model: onnx_ir.Model) -> None:
 
 
 def drop_unread(model: onnx_ir.Model) -> None:
-    """Remove torch's descriptions of nodes that neither read weights nor represent their use.
+    """Remove torch's descriptions of nodes, except those that read or mention a weight.
 
     Args:
-        model: the model to save. Layers cannot be repeated afterwards, which needs these texts.
+        model: the model to save. Afterwards, its layers cannot be repeated: that needs these texts.
     """
     for node in all_nodes(model):
         text = node.metadata_props.get(_FX_NODE)

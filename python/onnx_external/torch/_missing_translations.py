@@ -114,9 +114,9 @@ def _squeezed(values: Any, dim: Any) -> Any:
 
 
 def _repeated_places(repeats: Any, output_size: Any = None) -> Any:
-    """Return each position as often as it is repeated.
+    """Return the index of each element of `repeats`, as often as the element states.
 
-    The output size follows from the repetitions.
+    `output_size` is ignored, because it follows from `repeats`.
     """
     from onnxscript.function_libs.torch_lib.ops.core import aten_repeat_interleave_Tensor
 

@@ -105,7 +105,7 @@ def _indexed_at(errors: Iterable[BaseException], paths: set[str]) -> set[str]:
 
 
 def is_key_of_tensor(error: BaseException) -> bool:
-    """Return whether a dict lookup failed because the key was the text of a tensor."""
+    """Return whether a dict lookup failed because the key contained the text of a tensor."""
     return isinstance(error, KeyError) and "FakeTensor(" in str(error)
 
 

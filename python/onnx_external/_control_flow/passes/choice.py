@@ -100,7 +100,7 @@ class Choice:
         return False
 
     def must(self, loop: ast.stmt) -> bool:
-        """Return whether a loop must be rewritten: it is chosen, or a chosen condition leaves it."""
+        """Return whether a loop must be rewritten: it, or a condition that leaves it, is chosen."""
         if not isinstance(loop, ast.For | ast.While):
             return False
         return self.has(loop) or self.decides_exit(loop.body, (ast.Break, ast.Continue, ast.Return))

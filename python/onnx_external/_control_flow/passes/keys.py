@@ -65,7 +65,7 @@ def key_of(path: str, node: ast.AST) -> str:
 
 
 def call_key(path: str, node: ast.Call) -> str:
-    """Return the key of a call; it includes the end, because chained calls start at the same place."""
+    """Return the key of a call, with its end, because chained calls start at the same place."""
     return f"{_key(path, node)}-{node.end_col_offset}"
 
 
@@ -125,7 +125,7 @@ def is_indexed(node: ast.AST) -> bool:
 
 
 def keyed(node: ast.AST) -> bool:
-    """Return whether a node has a key of its own, because it decides something."""
+    """Return whether a node has its own key, because it may have to be rewritten."""
     if is_lookup(node) or is_indexed(node):
         return True
     if isinstance(node, ast.UnaryOp):

@@ -293,6 +293,6 @@ def flat(options: Mapping | Layout) -> dict[str, Any]:
 
 
 def contents_of(files: Layout) -> Layout:
-    """Return the options that decide the bytes of the data, without those for its place."""
+    """Return the options that determine the bytes of the data, but not where they are stored."""
     names = ("attributes", "transpose_weights", "max_expand", "base_dir", "dedup")
     return Layout(**{name: getattr(files, name) for name in names})

@@ -1,4 +1,4 @@
-"""Lets a command that a signal ends clean up as on Ctrl-C, and then die by the signal."""
+"""Makes a command that receives a signal clean up as on Ctrl-C, then end by that signal."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class FirstStep:
 
     @property
     def output_names(self) -> list[str]:
-        """The outputs of step and encoder together, which are those of a graph for the prompt."""
+        """The outputs of the step and the encoder together, like those of a graph for prompts."""
         return [*self._step.output_names, *self._encoder.caches]
 
     def feed(self, given: Mapping[str, Value], what: str) -> dict[str, Value]:

@@ -159,7 +159,7 @@ def _differences(
 
 
 _MORE = 4
-"""The factor by which the worst of many differences may exceed that of a largest element."""
+"""The factor by which the worst difference may exceed the difference of the largest elements."""
 
 
 def _of_rows(difference: Array, size: Array, tolerance: Tolerance, row: int) -> Array:

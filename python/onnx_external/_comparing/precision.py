@@ -53,7 +53,7 @@ def _tensors(model: str | os.PathLike[str] | bytes) -> Iterator[tuple[str, int]]
 
 
 def _types_behind_casts(model: str | bytes, is_stored: bool) -> dict[str, str]:
-    """Return, by name, the types to which weights are cast that are only used through a Cast.
+    """Return the type to which each weight is cast, by name, if only Cast nodes use the weight.
 
     Args:
         model: the model's path or bytes.

@@ -59,7 +59,7 @@ def _agrees(first: dict[str, Value], reference: ModuleReference, given: Given, w
 
 
 def _turned(call: Any) -> Any:
-    """Return the call with tensors in reverse order, whose values are as valid as the originals."""
+    """Return the call with reversed tensors, whose values are as valid as the original ones."""
     return pytree.tree_map_only(torch.Tensor, lambda each: each.flip([*range(each.dim())]), call)
 
 

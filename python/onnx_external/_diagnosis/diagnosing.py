@@ -105,7 +105,7 @@ def diagnose(
     dtype: FloatType | None = None,
     progress: Progress = None,
 ) -> Diagnosis:
-    """Find the modules that compute something else in an ONNX model than in its reference.
+    """Find the modules whose results in an ONNX model differ from those in its reference.
 
     Each module is cut out of the model and run on the inputs that it has in the reference, so that
     an error in one module does not affect the next. A wrong module is judged once more with the

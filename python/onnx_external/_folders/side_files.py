@@ -17,7 +17,7 @@ _MOST_BYTES = 1 << 26
 _KINDS = (
     ".json", ".jinja", ".txt", ".model", ".tiktoken", ".spm", ".vocab", ".bpe", ".codes", ".dic",
 )  # fmt: skip
-"""Suffixes of settings and vocabularies; weights, code, images and web pages have others."""
+"""Suffixes of settings and vocabularies; weights, code, images and pages have other suffixes."""
 _TOKENIZERS = re.compile(r"(?i)(vocab|merges|spiece|sentencepiece|tokenizer|tekken|bpe|dict)\b.*")
 """Names of tokenizer files, with any suffix, such as tokenizer.model.v3."""
 _WEIGHTS_OR_CODE = (".bin", ".safetensors", ".pt", ".pth", ".pkl", ".npy", ".npz", ".py", ".sh")

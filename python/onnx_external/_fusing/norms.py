@@ -37,7 +37,7 @@ class _Scaled(NamedTuple):
 
 
 def fuse_norms(graph: onnx_ir.Graph, opset: int) -> int:
-    """Replace traced norms with one node each; return how many.
+    """Replace each traced norm with one node, and return the number of norms.
 
     Args:
         graph: the graph, which is changed.

@@ -301,7 +301,7 @@ class _Comparing:
                     yield Segment(segment.stack, layer)
 
     def _check_inputs(self) -> None:
-        """Check that each input is used by one layer, or shared by all, in both models alike."""
+        """Check that both models agree on which layer uses each input, or that all layers do."""
         shared: dict[int, bool] = {}
         users = _users(self._shallow)
         for number, slot in self._proof.inputs.items():

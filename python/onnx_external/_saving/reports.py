@@ -87,7 +87,7 @@ class SavedModel:
     inputs_left: list[str]
     """Graph inputs that the caller has to supply at run time."""
     initializers_kept: list[str]
-    """Initializers whose data is that of the graph."""
+    """Initializers that keep the graph's data."""
     kept_by_option: list[str]
     """Initializers that keep the graph's data because `keep` names them."""
     slots_left: list[str]

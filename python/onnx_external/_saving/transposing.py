@@ -137,7 +137,7 @@ def transposed_model(model: onnx_ir.Model, names: Set[str]) -> onnx_ir.Model:
 def chosen(
     candidates: Sequence[Set[str]], planned: Sequence[Sequence[SavedTensor]]
 ) -> list[dict[str, SavedTensor]]:
-    """Return, for each graph, the weights to transpose, given the plan of a save that does not.
+    """Return the weights of each graph to transpose, given a plan that transposes nothing.
 
     A weight whose stored data is also needed untransposed, such as by the Gather of a tied
     embedding or by another graph, is left out, because its data would be stored twice.

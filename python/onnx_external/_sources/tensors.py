@@ -1,4 +1,4 @@
-"""Describes the caller's tensors by type and shape, and by the place of their bytes.
+"""Describes the caller's tensors by type, shape and the location of their bytes.
 
 Nothing is copied here. A plain tensor is described by its address, with an `owner` that keeps the
 memory alive; a range in a file by path and offset; any other tensor by a function that produces the

@@ -124,14 +124,14 @@ _MEANINGS = {
         "the code reads a value from a tensor, which is known only when the graph runs"
     ),
 }
-"""What torch's errors mean for the author of the module."""
+"""The meaning of torch's errors for the author of the module."""
 _MEANINGS_OF_WORDS = {
     "unhashable type: non-nested SymInt": (
         "a dynamic size cannot be a dict key or the argument of a cached function; compute the "
         "value from the size in each call, or leave the dimension out of dynamic_shapes"
     ),
 }
-"""What errors of general classes mean, by a part of their text."""
+"""The meaning of errors of general classes, by a part of the error's text."""
 
 
 _GRADIENTS = (

@@ -150,7 +150,7 @@ def give_names(
 
 
 def change_dimensions(model: onnx_ir.Model, change: Callable[[str], str]) -> None:
-    """Replace the texts of a graph's dynamic dimensions; a decimal number makes one fixed."""
+    """Rename a graph's dynamic dimensions; a decimal number makes a dimension fixed."""
     import onnx_ir
 
     found: dict[str, Any] = {}

@@ -201,7 +201,7 @@ def _replace(node: onnx_ir.Node, made: list[onnx_ir.Node]) -> None:
 
 
 def _vary_nested_tests(model: onnx_ir.Model) -> None:
-    """Make conditions on weights alone depend on an input if they are nested in such branches.
+    """Make a condition on weights alone depend on an input if it is nested in such a branch.
 
     ONNX Runtime (1.31 and 1.32) evaluates conditions on constants when it loads a graph, and may
     crash if the branch that it takes has another such condition.

@@ -79,7 +79,7 @@ def _is_pure(subgraph: torch.fx.GraphModule) -> bool:
 
 
 def _owners(node: torch.fx.Node, schema: Any, owners: Mapping[Any, set[Any]]) -> set[Any]:
-    """Return the nodes that may own a value's bytes: the node itself, or those it is a view of."""
+    """Return the nodes that may own a value's bytes: the node itself, or the nodes it views."""
     if node.target is operator.getitem:
         inner = owners[node.args[0]]
         return {node} if inner == {node.args[0]} else inner

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class NotRepeatedError(ExportError):
-    """Raised if a graph of few layers does not represent the module, so that all are traced."""
+    """Raised if a graph of few layers does not represent the module; all layers are traced then."""
 
 
 @dataclass

@@ -69,7 +69,7 @@ class ModuleWays(Ways[_T]):
         return ""
 
     def right(self) -> tuple[_T, Rewriting]:
-        """Return the first result that is right, and what was rewritten; other threads wait.
+        """Return the first right result, and what was rewritten; other threads wait meanwhile.
 
         Raises:
             ExportError: no attempt leads to a graph that agrees with the module.

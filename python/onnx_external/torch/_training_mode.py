@@ -1,4 +1,4 @@
-"""Raises errors for modules whose layers compute something else in training mode."""
+"""Raises errors for modules with layers whose results differ in training mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts files in place as part of a save, which is all or nothing.
+"""Moves files into place as part of a save: either all files appear, or none.
 
 These are the files next to the graphs. If the graphs are saved one after the other, they are staged
 together with these files and put in place at the end.

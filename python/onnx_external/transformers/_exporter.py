@@ -124,7 +124,7 @@ def _lists_of_names(module: Any, lists: list[list[Any]]) -> Iterator[None]:
 
 
 def patches_of_transformers() -> list[str]:
-    """Return the names of what transformers replaces while a model is traced and converted."""
+    """Return the names of the objects that transformers replaces during an export."""
     from transformers.exporters.utils import _PATCHES
 
     return sorted(

@@ -1,4 +1,4 @@
-"""Writes genai_config.json, with which ONNX Runtime GenAI runs a decoder or a Whisper.
+"""Writes genai_config.json, which ONNX Runtime GenAI needs to run a decoder or Whisper.
 
 Tested with onnxruntime-genai 0.18. It expects one graph with `past_key_values.0.key` among its
 inputs and `present.0.key` among its outputs, and caches of one size in all layers. A Whisper

@@ -1,4 +1,4 @@
-"""Compares a model with the one that a quantization library makes from the same folder."""
+"""Compares a model with the model that a quantization library makes from the same folder."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Sizes:
         self._largest = max((max(shape, default=0) for shape in self._shapes.values()), default=0)
 
     def check(self) -> None:
-        """Raise an error for numbers that are wrong however the model uses them.
+        """Raise an error for numbers that are wrong in any model.
 
         Raises:
             MismatchError: the checkpoint contradicts a number.

@@ -33,9 +33,9 @@ _STATES = {
     **dict.fromkeys(_HYBRIDS, ("past_conv", "past_ssm")),
     "qwen3_next": ("past_conv", "past_recurrent"),
 }
-"""By the type of a model, the states that transformers.js passes, one of each to a layer."""
+"""The states that transformers.js passes to each layer, by the type of the model."""
 _THREE_POSITIONS = ("qwen3_5_text", "qwen3_5_moe_text")
-"""Types of models of text that transformers.js treats as those of images."""
+"""Types of text models that transformers.js treats like image models."""
 _STATE = re.compile(r"(past_(?!key_values\b)\w+)\.\d+(\.\w+)?")
 LARGEST = 3 << 30
 """The maximum size of weights in bytes. Chromium's 4 GiB sufficed for 3.0 GiB, but not for 3.75."""

@@ -123,7 +123,7 @@ def _symbolic(state: State, value: Any, test: Any, part: Function, conjunction: 
 
 
 def _guarded(state: State, test: Any, part: Function, conjunction: bool) -> Any:
-    """Evaluate a part only if the condition holds, which may be what makes its index valid."""
+    """Evaluate a part only if the condition holds, because only then its index may be valid."""
 
     def taken() -> Any:
         return as_bool(truth(part()))

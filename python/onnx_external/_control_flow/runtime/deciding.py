@@ -93,7 +93,7 @@ def _run_up_to(state: State, call: Function, inner: str) -> tuple[Any, _Reached 
 
 
 def _check_writes(state: State, call: Function, inner: str, places: Places) -> None:
-    """Raise an error if a call writes to a tensor before the condition, as it is made twice."""
+    """Raise an error if a call, which is made twice, writes to a tensor before the condition."""
 
     def attempt() -> None:
         _run_up_to(state, call, inner)

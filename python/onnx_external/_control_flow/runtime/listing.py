@@ -60,7 +60,7 @@ def _backwards(values: list[Any]) -> list[Any]:
 
 
 def _is_known(values: list[Any], at: Any, more: int = 1) -> bool:
-    """Return whether no item from the nearer end up to a place comes from iterations."""
+    """Return whether no item between a position and the nearer end comes from iterations."""
     if type(at) is not int:
         return False
     near, count = (values[: at + more], at + more) if at >= 0 else (values[at:], -at)

@@ -141,7 +141,7 @@ class _Chosen:
                     torch._check(size == wanted)
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Raise an error if an attribute is read, as it depends on which item is chosen."""
+        """Raise an error if an attribute is read, because its value depends on the chosen item."""
         if name.startswith("__"):
             raise AttributeError(name)
         raise RewriteError(

@@ -43,8 +43,8 @@ class State:
     keys: dict[int, int] = field(default_factory=dict)
     """The keys of all these operands, by their `id`."""
     followed: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
-    """Numbers that are another number plus one, by `id`: the other number, and the number itself,
-    so that it stays alive."""
+    """For numbers that equal another number plus one, by `id`: the other number, and the number
+    itself, to keep it alive."""
     bounds: dict[Any, Any] = field(default_factory=dict)
     """The maximum values of sizes that depend on tensors, by symbol."""
     choices: dict[Any, tuple[Any, Any]] = field(default_factory=dict)

@@ -64,7 +64,7 @@ def called(state: State, func: Any, args: Any, given: dict[str, Any]) -> Any:
 
 
 def _note_next(state: State, args: Any, found: Any) -> None:
-    """Record that a number is another number plus one, as a slice between them has one item."""
+    """Record that `found` is another number plus one: a slice between them has one item."""
     numbers = [each for each in args if isinstance(each, torch.Tensor)]
     if len(numbers) == 1 and any(type(each) is int and each == 1 for each in args):
         number = numbers[0]

@@ -52,7 +52,7 @@ def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
 
 @contextmanager
 def _sample_rows() -> Iterator[None]:
-    """Keep scan, in the context, from using a first row as a sample, as there may be none."""
+    """Inside the context, keep scan from using its first row as a sample: it may have no rows."""
     scan = sys.modules.get("torch._higher_order_ops.scan")  # the package has a function scan
     plain = getattr(scan, "first_slice_copy", None)
     if plain is None:  # another torch

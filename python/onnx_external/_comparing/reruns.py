@@ -93,7 +93,7 @@ class Pick:
         return bool((ordered.diff(dim=self.dim) == 0).any())
 
     def stable(self) -> torch.Tensor | None:
-        """Return the indices that ONNX prescribes, the first of equal values.
+        """Return the indices that ONNX prescribes: of equal values, the first one.
 
         Return None if ONNX prescribes none.
         """

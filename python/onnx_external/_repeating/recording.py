@@ -77,7 +77,7 @@ class Record:
     given: list[bool] = field(default_factory=list)
     """True for each input that is a tensor."""
     outputs: list[Any] = field(default_factory=list)
-    """The origins of the outputs that are tensors; other outputs themselves."""
+    """The origin of each output that is a tensor, and the other outputs themselves."""
 
 
 Export: TypeAlias = Callable[[], Any]

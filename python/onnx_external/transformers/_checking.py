@@ -47,7 +47,7 @@ class CheckedGraphs:
     """The number of input sets on which each graph agrees with transformers' model."""
     notes: list[str] = field(default_factory=list)
     chain: list[str] = field(default_factory=list)
-    """The graphs that were run in order, each on the outputs of those before it."""
+    """The graphs that were run in order, each on the outputs of the graphs before it."""
     examples: dict[str, Example] = field(default_factory=dict)
     """The inputs and outputs of each graph in one run."""
 

@@ -55,8 +55,8 @@ class ModelReport(Stepwise):
     checked: dict[str, int] = field(default_factory=dict)
     """The number of input sets on which each graph agreed with transformers' model."""
     chain: list[str] = field(default_factory=list)
-    """The graphs that were run in order, each on the outputs of those before it, and agreed with
-    transformers' model: "encoder_model.onnx", "decoder_model.onnx", ..."""
+    """The graphs that were run in order, each on the outputs of the graphs before it, and that
+    agreed with transformers' model: "encoder_model.onnx", "decoder_model.onnx", ..."""
     rewriting: dict[str, Rewriting] = field(default_factory=dict)
     """`ExportReport.rewriting` of the graphs that were rewritten, by name."""
     repeated: list[str] = field(default_factory=list)

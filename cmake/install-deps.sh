@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs Debian packages that are not there yet: install-deps.sh build|test|ci|cross
-#   build   what the library and the commands need
+#   build   what the library, the commands and `pip install .` need
 #   test    build, and what the tests need: GoogleTest, torch, onnx, node, ccache
 #   ci      test, and clang 14, its sanitizers (llvm-14 puts names into their reports) and tools;
 #           chromium, in which the pages of reports are opened
@@ -10,9 +10,10 @@ set -eu
 
 libraries="libonnx-dev libprotobuf-dev zlib1g-dev libdeflate-dev libssl-dev libre2-dev libcli11-dev
   libfmt-dev nlohmann-json3-dev libexpected-dev libmimalloc-dev libseccomp-dev robin-map-dev"
-build="build-essential cmake ninja-build pkg-config protobuf-compiler $libraries"
+build="build-essential cmake ninja-build pkg-config protobuf-compiler python3-dev python3-venv
+  $libraries"
 test="libgtest-dev libgmock-dev libbenchmark-dev python3 python3-numpy python3-onnx python3-torch
-  python3-torchvision python3-dev python3-venv openmpi-bin libopenmpi-dev groff-base file
+  python3-torchvision openmpi-bin libopenmpi-dev groff-base file
   ccache"
 
 ci="clang-14 libclang-rt-14-dev llvm-14 clang-format-14 clang-tidy-14 chromium"

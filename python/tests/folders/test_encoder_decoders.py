@@ -133,7 +133,9 @@ def test_a_graph_that_gives_less_than_the_next_one_takes_is_named() -> None:
     for other in ("float16[batch, 4, past, 8]", "float32[batch, 2, past, 8]", "float32[batch, 4]"):
         gives["decoder_model"] = {f"present.{key}": other}
         (told,) = chaining.missing_links(takes, gives)
-        said = f"{step} takes past_key_values.0.key as {form}, and decoder_model.onnx gives {other}"
+        said = (
+            f"{step} takes past_key_values.0.key as {form}, but decoder_model.onnx returns {other}"
+        )
         assert told == said
     gives["decoder_model"] = {
         f"present.{key}": "float32[batch, 4, Max(0, words), 8 // Max(1, words)]"

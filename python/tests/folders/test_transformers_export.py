@@ -589,7 +589,7 @@ def test_errors_name_the_class_the_step_and_a_remedy(
 def test_a_config_that_is_invalid_is_refused(tmp_path: Path) -> None:
     for text in ("{", "[1]", '{"quantization_config": 7}'):
         (tmp_path / "config.json").write_text(text)
-        with pytest.raises(oe.FormatError, match=r"config\.json: no config"):
+        with pytest.raises(oe.FormatError, match=r"config\.json: not a transformers config"):
             oe.transformers.export(tmp_path, tmp_path / "out")
     saved(tmp_path, "BertForMaskedLM")
     with pytest.raises(oe.InvalidArgumentError, match="no class for bert"):

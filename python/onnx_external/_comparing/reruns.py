@@ -118,7 +118,7 @@ def _is_number(value: Any) -> bool:
 
 
 class Run(TorchDispatchMode):  # type: ignore[misc]
-    """Records the operators that a run calls, and their decisions."""
+    """Records which operators are called in a run, and the discrete results of each call."""
 
     def __init__(self, choices: Mapping[int, torch.Tensor]) -> None:
         super().__init__()

@@ -107,7 +107,7 @@ def _code_of(code: CodeType, name: str) -> CodeType | None:
 
 @contextmanager
 def applied(codes: Mapping[FunctionType, CodeType], runtime: Any) -> Iterator[None]:
-    """Make the functions run the given code objects, which use `runtime`, inside the context.
+    """Inside the context, make the functions run the given code objects, which use `runtime`.
 
     Other threads that want to replace code wait until the context ends. Contexts may be nested,
     even for the same functions. At the end, even after an error, every function gets its code back;

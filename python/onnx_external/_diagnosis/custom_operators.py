@@ -232,7 +232,7 @@ def _is_input(leaf: Any) -> bool:
 
 @dataclass
 class _Variant:
-    """The operator for calls of a module with one structure of arguments."""
+    """The operator for calls of a module whose arguments have one particular structure."""
 
     of: _Operator
     name: str

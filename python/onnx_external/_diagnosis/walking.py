@@ -81,7 +81,7 @@ class Walk:
             self._replace_wrong(module, found)
 
     def _called(self, module: Recorded) -> list[Recorded]:
-        """Return the outermost modules inside a module that were called and have nodes."""
+        """Return the outermost submodules of a module that were called and have nodes."""
         called = []
         for each in self._inner[module.name]:
             if each.order < 0:

@@ -86,7 +86,7 @@ def _take_whole(attention: onnx_ir.Node) -> None:
 
 
 def _product(value: onnx_ir.Value | None) -> _Product | None:
-    """Return the product that computes an attention input; None if it cannot be packed."""
+    """Return the MatMul that computes an attention input, or None if it cannot be packed."""
     while (node := made_by(value, *_WALKED, "Add")) is not None:
         if node.op_type == "Add" and sizes(node.inputs[1]) != []:  # a scalar changes no size
             break

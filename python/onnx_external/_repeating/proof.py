@@ -21,19 +21,19 @@ class Slot(NamedTuple):
     """The input or output of the shallow model that corresponds to one of the deep model."""
 
     number: int
-    """The number of the input or output in the shallow model."""
+    """The index of the input or output in the shallow model."""
     segment: Segment
     """The layer of the deep model that it belongs to; `stack` is -1 if there is no such layer."""
 
 
 @dataclass
 class Proof:
-    """The corresponding inputs and outputs, by their numbers in the deep model."""
+    """The corresponding inputs and outputs, by their indices in the deep model."""
 
     inputs: dict[int, Slot] = field(default_factory=dict)
     outputs: dict[int, Slot] = field(default_factory=dict)
     given: list[bool] = field(default_factory=list)
-    """True for each input of the deep model that is a tensor; the numbers above count only
+    """True for each input of the deep model that is a tensor; the indices above count only
     tensors."""
     shallow_given: list[bool] = field(default_factory=list)
     """True for each input of the shallow model that is a tensor."""
@@ -348,7 +348,7 @@ def _taken(record: Record) -> Iterator[tuple[Any, int]]:
 
 
 def _users(record: Record) -> Mapping[int, set[int]]:
-    """Return, by the number of each input, the segments that use it."""
+    """Return a dict from the number of each input to the segments that use the input."""
     found: dict[int, set[int]] = {}
     for value, visit in _taken(record):
         if _is_input(value):

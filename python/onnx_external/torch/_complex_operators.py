@@ -1,4 +1,4 @@
-"""Implements torch's operators on complex values by their real and imaginary parts."""
+"""Implements torch's operators on complex values with real and imaginary parts as real tensors."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _FRAME = re.compile(r'File "(.+?)", line (\d+)')
 _WEIGHT = re.compile(r"%[pbc]_")
 """The start of the name of a parameter, buffer or constant in torch's description of a node."""
 _OF_TORCH = "torch/"
-"""The start of the names of torch's own files in stack traces that torch creates itself."""
+"""The path prefix of torch's own files in the stack traces that torch records."""
 _PROGRAM = "node"
 """The key under which onnx_ir's objects keep the node of torch's program."""
 _REMOTE = "transformers_modules"

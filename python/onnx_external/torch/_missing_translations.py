@@ -93,7 +93,7 @@ def _extreme(reduce: Callable[..., Any], values: Any, dim: Any, keepdim: bool) -
 def _sorted(
     values: Any, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> Any:
-    """Sort elements; TopK keeps equal elements in their order."""
+    """Sort elements with TopK, which keeps equal elements in their original order."""
     op = operators()
     if not values.shape:
         return op.Identity(values), op.Constant(value_int=0)

@@ -142,7 +142,7 @@ def _lowered(model: onnx_ir.Model, version: int) -> onnx_ir.Model:
 
 
 def _marks(model: onnx_ir.Model) -> dict[tuple[Any, ...], dict[str, str]]:
-    """Return the metadata of nodes, which onnx's converter drops, by the nodes' results."""
+    """Return the node metadata that onnx's converter drops, by the names of the nodes' outputs."""
     return {_results(node): dict(node.metadata_props) for node in all_nodes(model)}
 
 

@@ -12,7 +12,7 @@ from .._tracing.surroundings import Call
 from ._guards import Guard, Sizes
 
 _ONES = 4
-"""The maximum number of sizes that are set to 1, one after the other."""
+"""The maximum number of sizes that are set to 1, one size in each group of calls."""
 _GUARDS = 6
 """The maximum number of guards that are deliberately violated."""
 _MOST = 64

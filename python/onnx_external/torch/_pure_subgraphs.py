@@ -1,4 +1,4 @@
-"""Finds branches and loop bodies that write to no input, so that torch need not test this.
+"""Finds branches and loop bodies that do not write to their inputs, so torch can skip its test.
 
 When torch decomposes a program, it traces each branch and loop body three more times, and again at
 every level of nesting, to find out whether it writes to its inputs and whether its results are

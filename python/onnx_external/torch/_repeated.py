@@ -46,7 +46,7 @@ class Repetition:
         return shallow(self.module, self.stacks)
 
     def starts(self, model: onnx_ir.Model) -> Starts:
-        """Return where the layer numbers begin in names, before the graph is optimized."""
+        """Return where layer numbers begin in the names of a graph that is not yet optimized."""
         from .._repeating.numbers import starts_of  # which needs onnx_ir
 
         return starts_of(model, self.stacks)

@@ -139,7 +139,7 @@ class ModuleWays(Ways[_T]):
 
 
 def _run(run: Callable[[], _T], told: str) -> _T:
-    """Run code of the module; exceptions that it raises become errors of this package."""
+    """Run code from the module, and turn its exceptions into this package's errors."""
     try:
         return run()
     except Error:

@@ -230,7 +230,7 @@ class Folder:
         return loaded(self.source, self.task, self.dtype or self.computes, self.variant)
 
     def passes(self) -> list[Pass]:
-        """Return the runs of several graphs that generate a text, in order.
+        """Return the graph runs that generate text with several graphs, in the order of the runs.
 
         Raises:
             ExportError: transformers' model does not run.

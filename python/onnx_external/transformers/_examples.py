@@ -323,7 +323,7 @@ def _embeddings(examples: Examples) -> torch.Tensor | None:
 
 
 def _choice_of(setting: str) -> Maker:
-    """Return a maker of ids that are 0 and 1 if the setting is greater than 1, otherwise only 0."""
+    """Return a function that makes ids: 0 and 1 if the setting is above 1, otherwise only 0."""
 
     def make(examples: Examples) -> torch.Tensor:
         count = examples.setting(setting)

@@ -263,7 +263,7 @@ def _names_of(found: Any) -> list[str]:
 
 
 def _of_extractor(extractor: Any, settings: Mapping[str, Any]) -> list[str]:
-    """Return the names of a feature extractor's results; a mask only if it returns one."""
+    """Return the names of a feature extractor's results, without the mask if it returns none."""
     names = _names_of(extractor)
     asked = settings.get("return_attention_mask")
     if asked is None:

@@ -56,7 +56,7 @@ def computing_type(config: Any, state: Mapping[str, torch.Tensor]) -> str | None
 
 
 def note_on_types(keys: Mapping[str, str]) -> list[str]:
-    """Return notes on weights that keep a type in which the graphs do not compute."""
+    """Return notes on weights that keep a type other than the one the graphs compute in."""
     names = sorted({name.lower() for name in keys.values()})
     return [
         f"the graphs compute in float32, but the weights stay in {name}, as they are stored: ONNX "

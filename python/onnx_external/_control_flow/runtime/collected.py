@@ -116,7 +116,7 @@ class Collected:
 
 
 class NotCountedError(RewriteError):
-    """Code needs the length of a list in a loop that does not count its iterations."""
+    """The length of a list is read in a loop whose iterations are not counted."""
 
 
 class Mark(Collected):

@@ -44,7 +44,7 @@ def number_of(tensor: torch.Tensor) -> Any:
 
 
 def is_simple(size: Any) -> bool:
-    """Return whether a size itself occurs in the strides of a tensor with this size.
+    """Return whether the strides of a tensor with this size contain the size, not Max(1, size).
 
     If the size may be 0, the strides contain Max(1, size), with which torch.cond fails.
     """

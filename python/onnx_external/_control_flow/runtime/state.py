@@ -64,7 +64,7 @@ class State:
     """The number of rewritten loops that are being unrolled or traced."""
 
     def key(self, value: Any) -> int:
-        """Return the key of a tensor; for an operand, that of the tensor that it represents."""
+        """Return the key of a tensor or, for an operand, the key of the tensor it represents."""
         return self.keys.get(id(value), id(value))
 
     def resolved(self, value: Any) -> Any:

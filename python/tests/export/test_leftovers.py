@@ -123,5 +123,5 @@ def test_the_docs_list_what_torch_and_transformers_leave(printed: list[str]) -> 
     text = DOCS.read_text().split("## What stays behind")[1].split("\n## ")[0]
     stays = [line.removeprefix("STAYS ") for line in printed if line.startswith("STAYS")]
     assert stays == ["pytree", "torch.Tensor"]
-    assert "Two things stay: nodes of torch's pytree" in " ".join(text.split())
+    assert "Two changes stay: " in text
     assert all(name in text for name in stays)

@@ -1067,7 +1067,7 @@ REFUSED = {
     yields_below_a_test: "a yield or await is inside a condition",
     generator_kept: "write a list",
     bound_in_a_comprehension: "write a loop",
-    bound_in_the_middle: "bind the name in a statement before",
+    bound_in_the_middle: "bind the name in a statement before the expression",
     deleted_and_read: "y is deleted in a branch",
     finally_returns: "`finally` contains return",
     caught: "is caught in the same function",

@@ -231,10 +231,26 @@ def test_the_command_takes_arrays_and_prints_what_the_decoder_adds(
 def test_generate_says_what_the_encoder_and_the_decoder_take(exported: Exported) -> None:
     features = np.zeros((2, 8, 20), np.float32)
     for prompt, given, why in (
-        ([2], {}, r"the encoder needs the input input_features; pass inputs=\{.input_features."),
-        ([2], {"pixel_values": features}, "the inputs of the encoder are input_features"),
-        ([[2], [2, 3]], {"input_features": features}, "2 prompts of 1, 2 tokens: expected 2 "),
-        ([[2]] * 3, {"input_features": features}, "3 prompts of 1, 1, 1 tokens: expected 2 "),
+        (
+            [2],
+            {},
+            r"the encoder needs the input input_features; pass inputs=\{.input_features.: array",
+        ),
+        (
+            [2],
+            {"pixel_values": features},
+            "pixel_values: the inputs of the encoder are input_features",
+        ),
+        (
+            [[2], [2, 3]],
+            {"input_features": features},
+            "2 prompts of 1, 2 tokens: expected 2 prompts",
+        ),
+        (
+            [[2]] * 3,
+            {"input_features": features},
+            "3 prompts of 1, 1, 1 tokens: expected 2 prompts",
+        ),
         ([], {}, "pass a prompt"),
     ):
         with pytest.raises(oe.InvalidArgumentError, match=why):

@@ -341,15 +341,6 @@ Dim& choose_cut(Box& box, std::uint32_t element_bytes) {
   return *best;
 }
 
-// Returns about half of a dimension, rounded to whole cache lines of the output if it has more than
-// one. Elements outside of whole lines are copied one by one, and a line that two pieces write is
-// fetched twice.
-std::uint64_t half_in_lines(std::uint64_t size, std::uint32_t element_bytes) {
-  const std::uint64_t line = std::max<std::uint64_t>(1, kLineBytes / element_bytes);
-  const std::uint64_t half = size / 2;
-  return half > line ? half / line * line : half;
-}
-
 // Shares one scratch among all boxes of a call.
 class Gatherer {
  public:
@@ -366,7 +357,9 @@ class Gatherer {
     // Cuts the box in two; a single element always fits.
     Dim& dim = choose_cut(box, element_bytes_);
     const std::uint64_t size = dim.size;
-    dim.size = half_in_lines(size, element_bytes_);
+    // Elements outside of whole cache lines of the output are copied one by one, and a line that
+    // two pieces write is fetched twice.
+    dim.size = whole_multiple(size / 2, kLineBytes / element_bytes_);
     const std::uint64_t source_step = dim.size * dim.source;
     const std::uint64_t out_step = dim.size * dim.out;
     TRY(gather(box, offset, out));

@@ -20,6 +20,11 @@ inline constexpr std::uint64_t kGatherScratchBytes = std::uint64_t{512} << 10;
 // Reading a gap of this many bytes costs about as much as a system call.
 inline constexpr std::uint64_t kReadOverGapBytes = std::uint64_t{12} << 10;
 
+// Rounds a count down to a multiple of `of`; returns a count that is smaller than `of` unchanged.
+constexpr std::uint64_t whole_multiple(std::uint64_t count, std::uint64_t of) {
+  return count > of ? count / of * of : count;
+}
+
 // The dimensions of a view, outermost first. Strides are in bytes; 0 means expanded. Requires (of
 // all functions here): the whole view lies inside its source, so no sum overflows.
 struct StridedView {

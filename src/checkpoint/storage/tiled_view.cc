@@ -26,10 +26,6 @@ constexpr std::uint64_t kTileRoom = kTileBytes + kTileBytes / 8;
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kLeastRows = 64;
 
-constexpr std::uint64_t whole_multiple(std::uint64_t count, std::uint64_t of) {
-  return count > of ? count / of * of : count;
-}
-
 }  // namespace
 
 std::optional<TiledView> TiledView::of(const Checkpoint& checkpoint, const TensorView& view,

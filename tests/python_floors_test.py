@@ -15,7 +15,7 @@ PACKAGE = 'onnx_external'
 
 # Lowest first: a module imports its own floor and lower ones.
 FLOORS = ['_core', '_base', '_sources', '_saving', '_folders',
-          '_tracing', '_repeating', '_fusing', '_control_flow', '_comparing', '_generation',
+          '_tracing', '_repeating', '_fusing', '_lowering', '_control_flow', '_comparing', '_generation',
           'torch', '_attention', 'transformers', '_validation', '_diagnosis', '_commands',
           '']
 ROOT = {'__init__': '', '__main__': ''}  # the modules of no folder

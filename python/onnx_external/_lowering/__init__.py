@@ -1,0 +1,1 @@
+"""Rewrites graphs for an older ONNX opset."""

@@ -151,7 +151,7 @@ def _add_form_options(parser: Parser) -> None:
         dest="opset_version",
         metavar="N",
         type=int,
-        help="the ONNX opset version, 18 to 25 (default: 23 if RMSNormalization and "
+        help="the ONNX opset version, 7 to 25 (default: 23 if RMSNormalization and "
         "RotaryEmbedding make a graph smaller, which needs ONNX Runtime 1.23)",
     )
 

@@ -33,7 +33,7 @@ class Source:
 
 _GUARDS_SHOWN = 3
 """The maximum number of guards in the text of a report."""
-_SHOWN = (UNCHECKED, "other-opset", "fixed-sizes", "changed-state")
+_SHOWN = (UNCHECKED, "fixed-sizes", "changed-state")
 """The kinds of the notes in the text of a report."""
 
 

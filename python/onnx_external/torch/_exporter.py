@@ -184,7 +184,7 @@ class Exporter:
             rewriting=rewriting,
             notes=[
                 *early,
-                *filter(None, [found.note, attempt.note, Note(found.opset_kept, "other-opset")]),
+                *filter(None, [found.note, attempt.note]),
                 *fixed,
                 *changed,
                 *checked.notes,

@@ -105,8 +105,6 @@ def skeleton(
         with captured(traced, *given) as found:
             refuse_broken(found.sizes, calls)
             made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
-            if found.opset_kept:
-                raise InvalidArgumentError(found.opset_kept)
             return made.transposed() if transpose_weights else made
 
     ways = ModuleWays(traced, calls, how, capture)

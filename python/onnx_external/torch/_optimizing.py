@@ -56,7 +56,7 @@ def fused(model: onnx_ir.Model, opset_version: int | None, positions: int = 0) -
 
     fuse(model, opset_version, positions)
     needed = opset_of(model)
-    return with_opset(model, needed)[0] if needed > model.opset_imports.get("", 0) else model
+    return with_opset(model, needed) if needed > model.opset_imports.get("", 0) else model
 
 
 def skeleton_of(
@@ -76,8 +76,10 @@ def skeleton_of(
             model = optimized(model) if optimize else model
             if repetition is not None:
                 repetition.repeat(model, found.program.exported_program, starts)
-            model, found.opset_kept = with_opset(model, found.opset)
-            return fused(model, found.opset or OWN) if optimize else model
+            if found.opset is None or found.opset >= OWN:
+                model = with_opset(model, found.opset)
+                return fused(model, found.opset or OWN) if optimize else model
+            return with_opset(fused(model, OWN) if optimize else model, found.opset)
 
         made = make_skeleton(found.program.model, extra or {}, keep, change)
         name_outputs(made.model, found.outputs_named)

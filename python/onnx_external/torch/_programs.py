@@ -48,8 +48,6 @@ class Captured:
     """The names of the outputs after the module's result; empty if the caller names them."""
     opset: int | None = None
     """The opset version that the caller requests."""
-    opset_kept: str = ""
-    """The reason why the graph has another opset version; empty if it has the requested one."""
     changed: list[Changed] = field(default_factory=list)
     """Buffers and inputs that the module changes."""
     state_named: list[str] = field(default_factory=list)

@@ -15,6 +15,7 @@ from .._base.errors import ExistsError, InvalidArgumentError
 from .._saving.transposing import transposable, transposed_model
 from .._tracing.silence import quiet
 from ._metadata import drop_unread, fold_metadata
+from ._opsets import with_opset
 from ._untouched import has_no_data
 from ._walking import all_nodes, graphs_of
 
@@ -275,6 +276,19 @@ def _give(initializers: Any, extra: Mapping[str, Any]) -> None:
                 f"{new.dtype} {new.shape}"
             )
         value.const_value = new
+
+
+def for_opset(skeleton: Skeleton, version: int) -> Skeleton:
+    """Return a skeleton with another opset version; the given one is unusable afterwards.
+
+    Raises:
+        InvalidArgumentError: the version cannot express the graph.
+    """
+    model = with_opset(skeleton.model, version)
+    _remove_unused(model)
+    made = described(model, skeleton.constants)
+    made.ties, made.guards = skeleton.ties, skeleton.guards
+    return made
 
 
 def described(model: onnx_ir.Model, origins: Mapping[str, str]) -> Skeleton:

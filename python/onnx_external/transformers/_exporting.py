@@ -46,7 +46,7 @@ class FolderKeywords(Writing, TraceKeywords, total=False):
     """The keywords of `oe.transformers.export`.
 
     Args:
-        opset_version: the ONNX opset version of the graphs, 18 to 25. None: 23 for graphs with
+        opset_version: the ONNX opset version of the graphs, 7 to 25. None: 23 for graphs with
             RMSNormalization or RotaryEmbedding, which older versions lack and ONNX Runtime supports
             since 1.23; for other graphs, the exporter's own version.
         graphs: "one": a decoder becomes one graph, which reads a prompt if its cache is empty;

@@ -154,7 +154,7 @@ class FolderExporter:
         graphs, tracing = dict(self.choice.graphs), self.choice.ways.tracing
         if len(graphs) > 1 or self.options["layout"] == "link" or self.loaded.quantized:
             return graphs
-        if not tracing.optimize or not tracing.fusing.by_lengths:
+        if not tracing.optimize or not tracing.fusing.by_lengths or tracing.is_older:
             return graphs
         return {name: packed(each) for name, each in graphs.items()}
 

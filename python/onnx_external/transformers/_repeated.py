@@ -23,7 +23,6 @@ from ._exporter import exporter, silently
 from ._inputs import Inputs
 from ._saving import Graph
 from ._tracing import Part, Tracing, graph_modules, made_of, refuse_one_step
-from ._widening import widened
 
 
 @dataclass
@@ -110,7 +109,7 @@ class Repeating:
         found = Graph(
             made, {slot: recipes[slot] for slot in made.slots}, _deep_sizes(made_by.sizes, names)
         )
-        return widened(found, tracing.loaded.narrow)
+        return tracing.finished(found)
 
     def _shallow_part(self, name: str) -> Part:
         """Return a part of the temporarily shallow model, with its own inputs."""

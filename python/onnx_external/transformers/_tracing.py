@@ -18,8 +18,9 @@ from .._folders.models import DECODE, ENCODER, PREFILL, pair_names
 from ..torch._converting import one_subgraph_version, operators_found_once
 from ..torch._guards import Sizes
 from ..torch._mending import mend
+from ..torch._opsets import OWN
 from ..torch._optimizing import FUSED_OPSET, fused, optimized
-from ..torch._skeleton import Skeleton, make_skeleton
+from ..torch._skeleton import Skeleton, for_opset, make_skeleton
 from ..torch._tracing import without_cache_of_results
 from ..torch._untouched import ZeroProducts, tensors_of
 from ._decoders import Graphs, prompt_of
@@ -180,7 +181,28 @@ class Tracing:
         if self.dynamic:
             refuse_one_step(what, made)
         found = Graph(made, {slot: recipes[slot] for slot in made.slots}, sizes)
-        return widened(found, self.loaded.narrow)
+        return self.finished(found)
+
+    def finished(self, graph: Graph) -> Graph:
+        """Let weights keep their types in files, and give the graph the requested opset version.
+
+        Raises:
+            InvalidArgumentError: the version cannot express the graph.
+        """
+        made = widened(graph, self.loaded.narrow)
+        if self.opset_version is None or not self.is_older:
+            return made
+        return made._replace(skeleton=for_opset(made.skeleton, self.opset_version))
+
+    @property
+    def is_older(self) -> bool:
+        """True if the requested opset is older than those of torch.onnx."""
+        return self.opset_version is not None and self.opset_version < OWN
+
+    @property
+    def _traced_opset(self) -> int | None:
+        """The opset version for torch.onnx, which has no older ones than its own."""
+        return None if self.opset_version is None else max(self.opset_version, OWN)
 
     def converted(self, name: str, part: Part, model: Any, run: Run = _plainly) -> Converted:
         """Return the unoptimized graph of a part.
@@ -202,7 +224,7 @@ class Tracing:
                 dynamic=self.dynamic,
                 optimize=False,
                 dynamic_shapes=shapes,
-                opset_version=max(self.opset_version or 0, self.fusing.opset(name)) or None,
+                opset_version=max(self._traced_opset or 0, self.fusing.opset(name)) or None,
             )
             cached = without_cache_of_results(self.dynamic)
             with one_subgraph_version(), operators_found_once(), cached:
@@ -227,7 +249,7 @@ class Tracing:
         def change(model: Any) -> Any:
             if not self.optimize:
                 return then(model)
-            return fused(then(optimized(model)), self.opset_version, self._positions(name))
+            return fused(then(optimized(model)), self._traced_opset, self._positions(name))
 
         from transformers.exporters.utils import apply_patches
 

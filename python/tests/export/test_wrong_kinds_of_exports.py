@@ -72,6 +72,7 @@ def test_exports_of_folders_refuse_values_of_the_wrong_kind(
     (tmp_path / "bert").mkdir()
     (tmp_path / "bert/config.json").write_text('{"model_type": "bert"}')
     fits = FITS | {"task": {"a text"}, "variant": {"a text"}, "inputs": {"a dict of None"}}
+    fits |= {"opset_version": {"a number"}}
     given = {"folder": tmp_path / "bert", "path": tmp_path / "out"}
     found = faults(oe.transformers.export, given, fits)
     assert not found, "\n".join(found)

@@ -126,5 +126,16 @@ def test_an_older_opset_keeps_what_it_has_no_operator_for(folder: Path) -> None:
     assert any(note.startswith("ONNX opset 18 lacks RMSNorm") for note in report.notes)
     with pytest.raises(oe.InvalidArgumentError, match="attention='standard' is an operator of"):
         oe.transformers.export(folder, out, attention="standard", opset_version=22)
-    with pytest.raises(oe.InvalidArgumentError, match="opset_version=17"):
-        oe.transformers.export(folder, out, opset_version=17)
+    with pytest.raises(oe.InvalidArgumentError, match="opset_version=6"):
+        oe.transformers.export(folder, out, opset_version=6)
+
+
+def test_a_decoder_with_fused_attention_is_written_for_an_older_opset(folder: Path) -> None:
+    out = folder / "oldest"
+    report = oe.transformers.export(folder, out, opset_version=11, progress=False)
+    (opset,) = (each for each in onnx.load(out / "model.onnx").opset_import if not each.domain)
+    assert opset.version == 11 and operators(out / "model.onnx")["GroupQueryAttention"]
+    assert report.checked["model"] > 1
+    with pytest.raises(oe.InvalidArgumentError, match=r"Where in .*opset_version=9 can$"):
+        oe.transformers.export(folder, folder / "none", opset_version=8, progress=False)
+    assert not (folder / "none").exists()

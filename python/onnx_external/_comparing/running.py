@@ -32,6 +32,12 @@ from .values import (
     to_ort_value,
 )
 
+_CUDA, _TF32 = "CUDAExecutionProvider", "use_tf32"
+_ROUNDED = (
+    "use_tf32 is on, so CUDA rounds the inputs of float32 products to TF32 (10 bits), which causes "
+    "relative differences of about 1e-3"
+)
+
 
 @dataclass(frozen=True)
 class Form:
@@ -79,6 +85,24 @@ def provider_names(given: str | Sequence[Any] | None) -> list[Any]:
             )
         found.append(full if options is None else (full, options))
     return found
+
+
+def exact_providers(given: str | Sequence[Any] | None) -> list[Any]:
+    """Return providers as provider_names() does, but with CUDA in full float32 precision.
+
+    By default, ONNX Runtime rounds the inputs of float32 products on CUDA to TF32, which has 10
+    bits. A `use_tf32` among the provider's options is kept.
+    """
+    found = [each if isinstance(each, tuple) else (each, {}) for each in provider_names(given)]
+    exact = [(n, {_TF32: "0"} | options if n == _CUDA else options) for n, options in found]
+    return [(name, options) if options else name for name, options in exact]
+
+
+def remarks_on(providers: Sequence[Any]) -> list[str]:
+    """Return notes on options of providers that make a comparison less exact."""
+    given: dict[str, Any] = dict(each for each in providers if isinstance(each, tuple))
+    exact = str(given.get(_CUDA, {}).get(_TF32, "0")) == "0"
+    return [] if exact else [_ROUNDED]
 
 
 def _short(provider: str) -> str:
@@ -246,7 +270,7 @@ class Session:
     def buffer(self, shape: Sequence[int], dtype: Any) -> Any:
         """Return zeros in the memory of the first provider's device, for run_in_place()."""
         value = _runtime().OrtValue
-        if self.providers[0] == "CUDAExecutionProvider":
+        if self.providers[0] == _CUDA:
             return value.ortvalue_from_numpy(np.zeros(shape, dtype), "cuda", 0)
         return value.ortvalue_from_numpy(np.zeros(shape, dtype))
 

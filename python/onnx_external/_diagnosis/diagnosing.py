@@ -18,7 +18,7 @@ from .._comparing.precision import quantized
 from .._comparing.quality import quantized_weights
 from .._comparing.randomness import drawing_nodes
 from .._comparing.references import ModuleReference
-from .._comparing.running import Session, provider_names
+from .._comparing.running import Session, exact_providers, remarks_on
 from .._comparing.values import Value
 from .._folders.gguf.folder import as_folder
 from .._folders.models import is_transformers, model_in
@@ -142,7 +142,7 @@ def diagnose(
     """
     check_choice("strategy", strategy, get_args(Strategy))
     opaque = one_or_several(opaque)
-    found, chosen = model_in(model, "oe.diagnose({}, ...)"), provider_names(providers)
+    found, chosen = model_in(model, "oe.diagnose({}, ...)"), exact_providers(providers)
     path = os.path.abspath(found)
     whole, root = _loaded(path, chosen)
     reference, calls, notes = _reference(found, against, inputs, task, dtype)
@@ -158,7 +158,7 @@ def diagnose(
         judge = Judge(path, whole, root, boundary, len(feeds), tolerance, follow, unmarked)
         with told(progress, counted=True) as callback:
             modules = Walk(judge, recorded, strategy, opaque, callback).run()
-    notes += filter(None, [unmarked.note])
+    notes += [*filter(None, [unmarked.note]), *remarks_on(chosen)]
     report = Diagnosis(path, modules, notes, numbers)
     results = sum(recorded[0].plain(0, "output"))
     if modules[0].sets and len(modules[0].sets[0]) < results:

@@ -24,7 +24,7 @@ from .._comparing.references import (
     paired,
     pairs_of,
 )
-from .._comparing.running import Session
+from .._comparing.running import Session, remarks_on
 from .._comparing.values import Value, type_name
 from .reports import ComparedOutput, GraphValidation, ValidatedInput, latency_of
 
@@ -176,6 +176,7 @@ def compared_on_sets(
 ) -> GraphValidation:
     """Compare a model with its reference, which was converted to the float type `asked`."""
     found = GraphValidation(name, session.name, reference.name, session.providers)
+    found.notes += remarks_on(settings.providers)
     _Comparing(session, reference, settings, found).run(sets, asked)
     return found
 

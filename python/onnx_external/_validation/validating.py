@@ -24,7 +24,7 @@ from .._comparing.references import (
     RecordedReference,
     Reference,
 )
-from .._comparing.running import Session, provider_names
+from .._comparing.running import Session, exact_providers
 from .._folders.gguf.folder import as_folder
 from .._folders.models import has_models, is_transformers, model_in
 from .comparing_sets import Settings, added_memory, compared_on_sets
@@ -284,7 +284,12 @@ def validate(
         Error: any other problem prevents the comparison.
     """
     settings = Settings(
-        provider_names(providers), atol, rtol, latency, memory, None if dump is None else Path(dump)
+        exact_providers(providers),
+        atol,
+        rtol,
+        latency,
+        memory,
+        None if dump is None else Path(dump),
     )
     settings.limits = Limits(max_kl, min_agreement, max_error)
     settings.text = None if text is None else Path(path_of("text", text))

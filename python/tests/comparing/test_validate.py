@@ -331,6 +331,33 @@ def test_the_command_s_exit_code_says_what_it_found(tmp_path: Path) -> None:
     assert command(model, "--dim", "rows").returncode == 2
 
 
+def test_products_are_not_rounded_on_cuda_unless_options_of_the_provider_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    class OnCuda(runtime.InferenceSession):  # type: ignore[misc]
+        """A session that claims to run on CUDA."""
+
+        def __init__(self, model: Any, options: Any, providers: list[Any]) -> None:
+            asked.append(providers)
+            super().__init__(model, options, providers=["CPUExecutionProvider"])
+
+        def get_providers(self) -> list[str]:
+            return ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+    known = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(runtime, "get_available_providers", lambda: known)
+    monkeypatch.setattr(runtime, "InferenceSession", OnCuda)
+    model, cuda = scaled(tmp_path / "model.onnx", 2), "CUDAExecutionProvider"
+    (graph,) = oe.validate(model, model, X, providers=["cuda", "cpu"]).graphs
+    assert asked == [[(cuda, {"use_tf32": "0"}), "CPUExecutionProvider"]] * 2 and not graph.notes
+    given = {"use_tf32": 1, "device_id": 0}
+    (graph,) = oe.validate(model, model, X, providers=[("cuda", given)]).graphs
+    assert asked[2:] == [[(cuda, given)]] * 2
+    assert len(graph.notes) == 1 and "rounds the inputs of float32 products" in graph.notes[0]
+
+
 def test_the_package_is_imported_without_a_runtime() -> None:
     program = (
         "import sys, onnx_external as oe; oe.validate;"

@@ -16,6 +16,7 @@ from .nodes import (
     attribute,
     constant,
     given,
+    integers,
     rank_of,
     sizes,
 )
@@ -159,6 +160,32 @@ def _triangle(node: onnx_ir.Node, make: Maker) -> Results:
     else:
         outside = make("Greater", behind, limit, dtype=BOOL)
     return [make("Where", outside, make.held(0, value.dtype), value, dtype=value.dtype)]
+
+
+@rule(11, "CumSum")
+def _sums(node: onnx_ir.Node, make: Maker) -> Results:
+    """Add the elements up to each place, which takes memory for a square of the size."""
+    value, axes = node.inputs[0], integers(given(node, 1))
+    if value is None or value.dtype is None or axes is None:
+        raise CannotLowerError("its axis is computed")
+    rank = rank_of(value)
+    axis = axes[0] % rank
+    zero, one = make.held(0), make.held(1)
+    size = make("Gather", make("Shape", value, dtype=INT64), make.held(axis), axis=0, shape=[])
+    places = make("Range", zero, size, one, shape=[None])
+    rows = make("Unsqueeze", places, make.held([1]), shape=[None, 1])
+    order = ("Less", "Greater")[bool(attribute(node, "reverse", 0))]
+    taken = make(order, places, rows, dtype=BOOL, shape=[None, None])
+    if not attribute(node, "exclusive", 0):
+        taken = make("Or", taken, make("Equal", places, rows, dtype=BOOL), shape=[None, None])
+    after = rank - axis - 1
+    if after:
+        behind = make.held([*range(2, 2 + after)])
+        taken = make("Unsqueeze", taken, behind, shape=[None] * (2 + after))
+    each = make("Unsqueeze", value, make.held([axis]), shape=[None] * (rank + 1))
+    nothing = make.held(0, value.dtype)
+    chosen = make("Where", taken, each, nothing, dtype=value.dtype, shape=[None] * (rank + 1))
+    return [make("ReduceSum", chosen, make.held([axis + 1]), keepdims=0, shape=[None] * rank)]
 
 
 @rule(11, "Range")

@@ -293,42 +293,6 @@ def _resize_region(node: onnx_ir.Node, make: Maker) -> Results:
     return None
 
 
-@rule(11, "Resize")
-def _resize_plainly(node: onnx_ir.Node, make: Maker) -> Results:
-    """Keep the mode and the scales, if coordinates are as older opsets have them."""
-    if _has_scales_alone(node):
-        return None
-    mode = attribute(node, "mode", "nearest")
-    where = attribute(node, "coordinate_transformation_mode", "half_pixel")
-    rounds = attribute(node, "nearest_mode", "round_prefer_floor")
-    if mode == "cubic" or where != "asymmetric" or (mode == "nearest" and rounds != "floor"):
-        raise CannotLowerError(f"mode {mode} with {where} coordinates is newer")
-    scales = given(node, 2)
-    if given(node, 3) is not None:
-        own = make("Cast", make("Shape", node.inputs[0], dtype=INT64), dtype=FLOATS[0], to=1)
-        scales = make("Div", make("Cast", given(node, 3), dtype=FLOATS[0], to=1), own)
-    value = node.inputs[0]
-    return [make("Resize", value, scales, mode=mode)]
-
-
-@rule(10, "Resize")
-def _upsample(node: onnx_ir.Node, make: Maker) -> Results:
-    scales = constant(node.inputs[1]) if len(node.inputs) == 2 else None
-    if scales is None or (scales < 1).any():
-        raise CannotLowerError("it may make images smaller")
-    value = node.inputs[0]
-    return [make("Upsample", value, node.inputs[1], mode=attribute(node, "mode", "nearest"))]
-
-
-@rule(9, "Upsample")
-def _upsample_by_numbers(node: onnx_ir.Node, make: Maker) -> Results:
-    scales = constant(given(node, 1))
-    if scales is not None:
-        node.resize_inputs(1)
-        set_attribute(node, "scales", [float(each) for each in scales.reshape(-1)])
-    return None
-
-
 @rule(16, "RoiAlign")
 def _roi_align(node: onnx_ir.Node, make: Maker) -> Results:
     """Forget the mode of coordinates if it is the only one that older opsets have."""

@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 import onnx_ir
 
-from . import forms  # noqa: F401  (it registers rules)
+from . import forms, resizing  # noqa: F401  (they register rules)
 from .bodies import expand_body
 from .nodes import CannotLowerError, Maker, state_as_tensor
 from .rules import RULES, Results

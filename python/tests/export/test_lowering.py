@@ -173,6 +173,34 @@ BODIES = [
         7,
     ),
 ]
+BODIES += [
+    (
+        f"""(float[2,5,3] x) => (float[2,5,3] y) {{
+            a = Constant<value_int=-2>() y = CumSum<exclusive={one}, reverse={other}>(x, a) }}""",
+        9,
+    )
+    for one, other in ((0, 0), (1, 0), (0, 1), (1, 1))
+]
+BODIES += [
+    (
+        f"""(float[1,2,4,5] x) => (float[1,2,n,m] y) {{
+            s = Constant<value_floats=[1.0,1.0,{high},{wide}]>()
+            y = Resize<mode="{mode}", coordinate_transformation_mode="{where}",
+                       nearest_mode="{rounds}">(x, , s) }}""",
+        9,
+    )
+    for high, wide in ((2.0, 1.5), (0.5, 0.7))
+    for where in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+    for mode, rounds in (("linear", "floor"), ("nearest", "floor"), ("nearest", "ceil"))
+]
+BODIES += [
+    (
+        """(float[1,2,4,5] x) => (float[1,2,n,m] y) {
+            s = Constant<value_ints=[1,2,7,3]>()
+            y = Resize<mode="linear">(x, , , s) }""",
+        9,
+    ),
+]
 """Graphs of opset 18 with operators that an older opset lacks."""
 
 

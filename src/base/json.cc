@@ -108,6 +108,9 @@ Status check_bytes(std::string_view text) {
   if (text.starts_with(kByteOrderMark)) {
     return fail(ErrorCode::kCorrupt, "byte 1: a byte order mark; save the text without it");
   }
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
+    return fail(ErrorCode::kCorrupt, "byte 1: text in UTF-16; save it as UTF-8");
+  }
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
     return fail(ErrorCode::kCorrupt,
                 fmt::format("byte {}: a NUL byte, which JSON does not allow", nul + 1));

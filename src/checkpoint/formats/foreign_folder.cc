@@ -1,8 +1,11 @@
 #include "checkpoint/formats/foreign_folder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -23,6 +26,7 @@ constexpr std::size_t kMaxNames = 10'000;
 constexpr std::size_t kShownNames = 4;
 constexpr std::uint64_t kMaxSmallJson = std::uint64_t{16} << 20;
 
+constexpr std::string_view kTrainerFolders = "checkpoint-*/";
 constexpr std::string_view kPackAgain =
     "pack its folder again; in the parent folder, run: zip -0 -r m.pt FOLDER";
 
@@ -74,11 +78,27 @@ constexpr std::array kLayoutRows = {
               true},
     LayoutRow{"pytorch_lora_weights.safetensors", "", "a diffusers adapter (LoRA)",
               "load it into its pipeline, call fuse_lora(), and save the pipeline", true},
-    LayoutRow{"checkpoint-*/", "", "a Trainer checkpoint", "pass that folder"},
+    LayoutRow{kTrainerFolders, "", "a Trainer checkpoint", "pass that folder"},
     LayoutRow{"snapshots/", "blobs/", "a repository folder in the Hugging Face cache",
               "pass the folder of a revision in it: snapshots/REVISION"},
     LayoutRow{"*.onnx", "", "an ONNX model", "it is exported already", true},
 };
+
+// Trainer names its folders by steps, so the longest name, and the last of these, is the newest.
+std::string trainer_text(const std::vector<std::string>& names, std::string_view advice) {
+  const std::string* newest = nullptr;
+  std::size_t count = 0;
+  for (const std::string& name : names) {
+    if (first_fit(std::span(&name, 1), kTrainerFolders) != nullptr) {
+      newest = newest == nullptr || name.size() >= newest->size() ? &name : newest;
+      ++count;
+    }
+  }
+  return named_text(*newest,
+                    count == 1 ? "a Trainer checkpoint"
+                               : fmt::format("the last of {} Trainer checkpoints", count),
+                    advice);
+}
 
 std::string told_by_names(const std::vector<std::string>& names, bool also_read) {
   if (auto found = foreign_name(names)) {
@@ -88,7 +108,8 @@ std::string told_by_names(const std::vector<std::string>& names, bool also_read)
     const std::string* name = first_fit(names, row.names);
     const bool has_other = row.beside.empty() || first_fit(names, row.beside) != nullptr;
     if (name != nullptr && has_other && (also_read || !row.is_read)) {
-      return named_text(*name, row.what, row.advice);
+      return row.names == kTrainerFolders ? trainer_text(names, row.advice)
+                                          : named_text(*name, row.what, row.advice);
     }
   }
   return "";

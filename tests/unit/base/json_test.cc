@@ -46,6 +46,13 @@ TEST(Json, RefusesAByteOrderMark) {
   EXPECT_THAT(parse_json("[\"\xEF\xBB\xBF\"]"), IsOk());
 }
 
+TEST(Json, RefusesUtf16) {
+  for (const std::string text : {"\xFF\xFE{\0}\0"s, "\xFE\xFF\0{\0}"s}) {
+    EXPECT_THAT(parse_json(text),
+                FailsWith(ErrorCode::kCorrupt, "byte 1: text in UTF-16; save it as UTF-8"));
+  }
+}
+
 TEST(Json, RejectsNulBytesAnywhere) {
   EXPECT_THAT(parse_json("{}\0"s), FailsWith(ErrorCode::kCorrupt, "byte 3: a NUL byte"));
   EXPECT_THAT(parse_json("{}\0 and more"s), FailsWith(ErrorCode::kCorrupt, "byte 3: a NUL byte"));

@@ -21,7 +21,7 @@ _LENGTH = 2
 
 
 def let_buffers_be_shared(model: onnx_ir.Model) -> None:
-    """Compute the number of cached tokens from the mask and the new tokens, not from the cache."""
+    """Make a graph compute the number of cached tokens from its mask, not from the cache."""
     graph = model.graph
     given = {value.name: value for value in graph.inputs}
     if not {_MASK, _TOKENS} <= given.keys() or any(_others(graph)):
@@ -63,12 +63,12 @@ def _caches(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Value]:
 
 
 def _lengths(cache: onnx_ir.Value) -> Iterator[onnx_ir.Node]:
-    """Yield the nodes that compute the length of a cache, and no other size."""
+    """Yield the nodes that compute only the length of a cache, and none of its other dimensions."""
     yield from (node for node, _ in cache.uses() if _asked(node) == (_LENGTH, _LENGTH + 1))
 
 
 def _others(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Node]:
-    """Yield the nodes that read the elements of a cache, or compute more of its sizes."""
+    """Yield the nodes that read a cache's elements, or compute dimensions besides its length."""
     for cache in _caches(graph):
         if cache.is_graph_output():
             yield from (node for node, _ in cache.uses())

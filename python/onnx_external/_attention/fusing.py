@@ -154,7 +154,7 @@ class _Trace:
         self._is_spoiled = False
 
     def updating(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a replacement for a cache layer's update that also records the result."""
+        """Return a replacement for a cache layer's `update` method that also records the result."""
 
         def update(
             layer: Any,
@@ -174,7 +174,7 @@ class _Trace:
         return update
 
     def masking(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a replacement for the lookup of mask functions that records the masks made."""
+        """Return a lookup of mask functions that also records the masks that they make."""
 
         def get(interface: Any, name: str) -> Any:
             make = plain(interface, name)
@@ -342,7 +342,7 @@ def _why_not_bias(mask: Mask, given: Mapping[str, Any]) -> str:
 
 
 def _why_not_lengths(query: torch.Tensor, update: _Update, mask: Mask) -> str:
-    """Return why the lengths do not match; "" if they match.
+    """Return why the lengths of queries, keys and mask do not match; "" if they match.
 
     In a trace, these comparisons also record which dynamic sizes are equal.
     """

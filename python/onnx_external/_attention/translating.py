@@ -92,7 +92,7 @@ def _integers(mask: Any) -> Any:
 
 
 def _as_shape(size: Any) -> Any:
-    """Return a size as a tensor with one element."""
+    """Return a size as a one-dimensional tensor with one element."""
     op = operators()
     if isinstance(size, int):
         return op.Constant(value_ints=[size])
@@ -117,7 +117,7 @@ def _grouped(
     window: int,
     spoiled: Any = None,
 ) -> Sequence[Any]:
-    """Make a GroupQueryAttention node, whose inputs have the heads of a token side by side."""
+    """Make a GroupQueryAttention node; its inputs contain the heads of each token side by side."""
     op = operators()
     heads, size = query.shape[1], query.shape[3]
     options: dict[str, Any] = {"num_heads": heads, "kv_num_heads": key.shape[1], "scale": scale}

@@ -257,7 +257,7 @@ def paths_of(name: str, given: Any) -> list[StrPath]:
 
 
 def of_class(name: str, kind: type[_Options], given: _Options | None) -> _Options:
-    """Return the options passed, or the defaults if there are none.
+    """Return the given options object, or one with the default values if None is given.
 
     Raises:
         WrongTypeError: the value is something else, such as the dict that `map` takes.

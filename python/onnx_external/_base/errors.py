@@ -75,7 +75,7 @@ class Error(Exception):
 
 @contextmanager
 def checkpoint_is(argument: str) -> Iterator[None]:
-    """Record in errors which argument of the caller is the checkpoint that the context reads."""
+    """Record in errors from the context which argument of the caller is the checkpoint."""
     try:
         yield
     except Error as error:

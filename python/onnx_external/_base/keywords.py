@@ -54,7 +54,7 @@ def keywords_of(function: Callable[..., Any]) -> dict[str, Keyword]:
 
 
 def only(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the given keywords that have one of these names."""
+    """Return those of the given keywords whose names are listed."""
     return {name: given[name] for name in names if name in given}
 
 

@@ -27,7 +27,7 @@ class Step:
 
 
 class Stepwise:
-    """The part that all export reports share: steps, time and memory."""
+    """Base class of export reports, which provides the steps and their time and memory."""
 
     steps: list[Step]
 

@@ -160,7 +160,7 @@ class StepLines:
         self._clock: threading.Thread | None = None
 
     def __call__(self, step: str, done: int, total: int) -> None:
-        """Show the step; on a terminal, update the progress of a step already shown."""
+        """Show a step; on a terminal, update its line if the step is already shown."""
         if self._counted:
             text = f"{done}/{total} {step or 'the model itself'}"
         else:

@@ -42,7 +42,7 @@ def spelled(option: str, value: str, reader: str | None) -> str:
 
 
 def _placed(name: str, text: str, reader: str | None) -> str:
-    """Put the argument `name`, given as text, into the call that takes it."""
+    """Wrap the text of an argument in the call that takes it, such as `mapping=oe.Mapping(...)`."""
     if name in _fields(Mapping):
         return f"mapping=oe.Mapping({text})"
     if name in _fields(Layout):

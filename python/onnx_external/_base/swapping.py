@@ -14,7 +14,7 @@ _MISSING = object()
 
 
 class _Owed(threading.local):
-    """The undo functions that this thread still has to call, in the order of registration."""
+    """The undo functions that the current thread has yet to call, in the order of registration."""
 
     def __init__(self) -> None:
         self.undo: list[Callable[[], None]] = []

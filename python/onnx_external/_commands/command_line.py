@@ -1,7 +1,7 @@
 """Provides the options, messages, exit codes and JSON errors that the Python commands share.
 
-They work as in the native commands (docs/cli.md). The exit codes are: 0, success and nothing is
-wrong; 1, failure or something is wrong; 2, the command line is wrong and nothing was done.
+All of them work as in the native commands (docs/cli.md). The exit codes are: 0, success and nothing
+is wrong; 1, failure or something is wrong; 2, the command line is wrong and nothing was done.
 """
 
 from __future__ import annotations

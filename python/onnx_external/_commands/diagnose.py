@@ -70,7 +70,7 @@ def parser() -> Parser:
 
 
 def _add_strategy(parser: Parser) -> None:
-    """Add the options that choose which modules are examined, and how."""
+    """Add the options that determine which modules are examined, and how."""
     parser.add_argument(
         "--strategy",
         choices=["always", "failing", "local"],

@@ -271,7 +271,7 @@ def _total(saved: Any) -> str:
 
 
 def _consequence(what: str, saved: Any) -> str:
-    """Describe the effect of a Transpose node left in the graph, which the model does not show."""
+    """Describe the effect of Transpose nodes that remain in the graph; "" for other nodes."""
     from ..torch._skeleton import TRANSPOSE
 
     if what != TRANSPOSE:

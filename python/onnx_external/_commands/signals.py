@@ -33,8 +33,8 @@ class Ended(KeyboardInterrupt):
 def ending_signals() -> Iterator[None]:
     """Raise `Ended` on SIGINT, SIGTERM or SIGHUP in the context; a second signal ends the process.
 
-    This is only for the process of a command. After its cleanup, the process ends by the signal
-    itself, because a shell or a scheduler looks for that.
+    Only the process of a command may use this context. After its cleanup, the process ends by the
+    signal itself, because a shell or a scheduler checks how the process ended.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -194,7 +194,7 @@ def _verdict(each: ComparedOutput) -> str:
 
 
 def _specials(each: ComparedOutput) -> str:
-    """Count the NaN and infinite values on each side, and those masked on both sides."""
+    """Return the counts of NaN and infinity as "nan MODEL/EXPECTED", and of masked elements."""
     counts = (each.nan, each.expected_nan), (each.inf, each.expected_inf)
     told = [
         f"{word} {one}/{other}"

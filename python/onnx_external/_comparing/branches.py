@@ -35,7 +35,7 @@ class Branch:
 
     @property
     def output_names(self) -> list[str]:
-        """The outputs to compare: with a cache, all except the encoder's keys and values."""
+        """The outputs to compare; with a cache, these exclude the encoder's keys and values."""
         return [
             form.name for form in self.outputs if not (self._has_cache and ".encoder." in form.name)
         ]
@@ -69,7 +69,7 @@ class CrossEncoder:
 
     @property
     def output_names(self) -> list[str]:
-        """The outputs that an encoder without these additional outputs has."""
+        """The encoder's outputs, without the decoder's keys and values."""
         return [form.name for form in self.outputs]
 
     def feed(self, given: Mapping[str, Value], what: str) -> dict[str, Value]:
@@ -98,7 +98,7 @@ class FirstStep:
 
     @property
     def output_names(self) -> list[str]:
-        """The outputs of the step and the encoder together, like those of a graph for prompts."""
+        """The outputs of a graph for prompts: those of the step and of the encoder."""
         return [*self._step.output_names, *self._encoder.caches]
 
     def feed(self, given: Mapping[str, Value], what: str) -> dict[str, Value]:
@@ -135,6 +135,6 @@ def _is_cache(name: str) -> bool:
 
 
 def _empty(form: Form, rows: int) -> Any:
-    """Return a value without elements, or zeros if none of its dimensions is dynamic."""
+    """Return an empty array for an input, or zeros if no dimension of the input is dynamic."""
     shape = [size if isinstance(size, int) else 0 for size in form.shape]
     return np.zeros([rows, *shape[1:]], dtype_of_type(form.type))

@@ -67,7 +67,7 @@ def handed_on(graph: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
 def missing_links(
     takes: Mapping[str, Mapping[str, str]], gives: Mapping[str, Mapping[str, str]]
 ) -> list[str]:
-    """Return a sentence for each graph input that no earlier graph produces.
+    """Return a sentence for each graph input that is not an output of an earlier graph.
 
     Args:
         takes: the inputs of each graph in order, with their forms ("float32[batch, 4, past, 8]").

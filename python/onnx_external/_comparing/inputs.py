@@ -71,7 +71,7 @@ class Making:
         return bool(self.dims or self.ranges) or self.sets is not None
 
     def sizes(self, number: int) -> dict[str, int]:
-        """Return the sizes for the set with the given number."""
+        """Return the dynamic sizes for the input set with the given number."""
         return {
             name: size if isinstance(size, int) else size[number % len(size)]
             for name, size in self.dims.items()
@@ -166,7 +166,7 @@ def _values(
 
 
 def _check_size(forms: Sequence[Form], name: str) -> None:
-    """Raise an error if a name is not that of a size, or if the model fixes the size."""
+    """Raise an error if no dynamic size has this name, or if the model fixes the size."""
     sizes = _names_of_sizes(forms)
     places = {
         f"{form.name}[{place}]": (form, place, size)

@@ -99,7 +99,7 @@ def model_proto(model: str | bytes) -> Any:
 def may_have(model: str | bytes, names: Sequence[str]) -> bool:
     """Return whether any of the names occurs in the bytes of a model.
 
-    This avoids parsing most models.
+    With this test, most models need not be parsed.
     """
     words = [name.encode() for name in names]
     if isinstance(model, bytes):
@@ -127,7 +127,7 @@ class Quantized:
 
     @property
     def share(self) -> float:
-        """The usual error of an output as a fraction of its scale (docs/python-validate.md)."""
+        """The usual error as a fraction of an output's scale (docs/python-validate.md)."""
         return 0.05 if self.bits == 8 else 0.25
 
     def advice(self, atol: float, rtol: float, precision: str, scale: float | None) -> str:

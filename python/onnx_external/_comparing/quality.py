@@ -85,7 +85,7 @@ class Quality:
 
     @property
     def sentence(self) -> str:
-        """All figures in one sentence."""
+        """All measured figures of the loss in one sentence."""
         of = f"{self.tokens} tokens of {self.source}" if self.tokens else self.source
         told = []
         if self.kl is not None and self.agreement is not None:
@@ -169,7 +169,7 @@ class QualitySums:
             self._expected_loss -= float(theirs[places, targets[places]].sum())
 
     def add_tokens(self, count: int) -> None:
-        """Add to the number of tokens in the text."""
+        """Add a number of tokens to the token count of the text."""
         self._tokens += count
 
     def found(self) -> Quality:
@@ -219,7 +219,7 @@ def quantized_weights(model: str | bytes) -> Quantized | None:
 
 
 def _says_so(model: Path) -> bool:
-    """Return whether a model's manifest records that weights were quantized by the save."""
+    """Return whether the manifest of a model records that the save quantized weights."""
     try:
         text = model.with_suffix(".manifest.json").read_text(encoding="utf-8")
         manifest: Mapping[str, Any] = json.loads(text)

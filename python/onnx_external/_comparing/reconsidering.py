@@ -88,7 +88,7 @@ class Outputs:
         return _noted(last, (found, ROUNDING), (first, TIES))
 
     def _candidates(self, reruns: Reruns) -> Iterator[Run]:
-        """Yield reruns: unchanged, with the model's choices among equal values, and with ONNX's."""
+        """Yield reruns of the module: unchanged, or with ties broken like the model or ONNX."""
         from .reruns import choices_of, stable_choices
 
         base = reruns.run()
@@ -132,7 +132,7 @@ class Outputs:
 
 
 def _noted(last: list[Comparison], *before: tuple[list[Comparison], str]) -> list[Comparison]:
-    """Return the last comparisons, with a note on each that disagreed in an earlier comparison."""
+    """Return the last comparisons, with a note on each output that disagreed in an earlier one."""
     for found, reason in before:
         for each, old in zip(last, found, strict=True):
             if old.is_wrong and not each.note:

@@ -46,7 +46,7 @@ class RecordedReference:
         return given.expected
 
     def draws(self) -> list[str]:
-        """Return no random operators: recorded outputs are not computed again."""
+        """Return an empty list, because recorded outputs are not computed again."""
         return []
 
 
@@ -105,7 +105,7 @@ def as_given(
     wanted: Mapping[str, Any],
     numbers: Collection[str],
 ) -> dict[str, Any]:
-    """Return a module's outputs; keep its Python scalars only if the graph has outputs for them.
+    """Return a module's outputs, with Python scalars only if the graph has outputs for them.
 
     A scalar is converted to the type of the graph's output if both are of the same kind: the graph
     computes in float32 what Python computes in float64.
@@ -243,7 +243,7 @@ class ModuleReference:
             self._mode, self._change = before
 
     def comparable(self, given: Given, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Return the model's outputs that correspond to outputs of the module: here all of them."""
+        """Return the model's outputs that correspond to module outputs (all, in this class)."""
         return dict(values)
 
     def draws(self) -> list[str]:

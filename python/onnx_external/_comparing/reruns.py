@@ -42,7 +42,7 @@ _HOPELESS = 1000.0
 
 
 class DivergedError(Exception):
-    """A rerun called other operators than the first run."""
+    """Raised if a rerun calls other operators than the first run did."""
 
 
 @dataclass
@@ -158,7 +158,7 @@ class Run(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _with_places(pick: Pick, flat: list[Any], places: torch.Tensor) -> list[Any]:
-    """Return an operator's results for these indices, including the values if it returns values."""
+    """Return an operator's results for the given indices, with values if it returns any."""
     if len(flat) == 1:
         return [places]
     picked = pick.picked(places)
@@ -279,7 +279,7 @@ class Reruns:
                 return None
 
     def rounding(self, before: Run, differ: Mapping[str, float | None]) -> dict[str, Array] | None:
-        """Return the change of each output's elements that different rounding causes.
+        """Return, for each output, how much its elements change if operators round differently.
 
         Args:
             before: the run whose decisions are repeated.

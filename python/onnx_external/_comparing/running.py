@@ -203,7 +203,7 @@ class Session:
         return [form.name for form in self.outputs]
 
     def feed(self, given: Mapping[str, Value], what: str) -> dict[str, Value]:
-        """Return the values of the model's inputs, with floats converted to the model's types.
+        """Return the values for the model's inputs, with floats converted to the inputs' types.
 
         Args:
             given: values by name; values that the model does not take are left out.

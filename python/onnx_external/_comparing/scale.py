@@ -46,7 +46,7 @@ class Scale:
 
     @property
     def careful(self) -> float:
-        """The scale, increased if there are few elements, which may all be small by chance.
+        """The scale, increased if there are few elements, since all may be small by chance.
 
         A single element says little about how large it could have been, so its scale is multiplied
         by ten.
@@ -64,7 +64,7 @@ class Sizes:
         self._sums = np.empty(0, np.float64)
 
     def add(self, sizes: Array) -> None:
-        """Count magnitudes, given as float64; infinity and NaN are ignored."""
+        """Add magnitudes (float64) to the histogram; infinity and NaN are ignored."""
         bins = sizes.view(np.int64) >> _SHIFT
         taken = (sizes > 0) & (sizes < math.inf)
         self._zeros += int(np.count_nonzero(sizes == 0))

@@ -59,7 +59,7 @@ def _agrees(first: dict[str, Value], reference: ModuleReference, given: Given, w
 
 
 def _turned(call: Any) -> Any:
-    """Return the call with reversed tensors, whose values are as valid as the original ones."""
+    """Return the call with the elements of its tensors reversed, so that values remain valid."""
     return pytree.tree_map_only(torch.Tensor, lambda each: each.flip([*range(each.dim())]), call)
 
 

@@ -128,7 +128,7 @@ class Slices:
 
     @staticmethod
     def _of_run(axis: int, start: int, end: int, upper: Array, several: Array) -> list[Part]:
-        """Return one part for a run, or one per magnitude if each slice has enough elements."""
+        """Return one part for a run of slices, or one per magnitude if each is large enough."""
         if not several[start:end].all():
             return [Part(axis, start, end, float(upper[start:end].max()))]
         runs = _runs(upper[start:end])
@@ -169,7 +169,7 @@ class Scales:
         return max(float(factor.max()) for factor in self._factors.values())
 
     def texts(self) -> list[str]:
-        """Describe each part for a report."""
+        """Return a text for each part, for use in a report."""
         shown = [each.text(len(self._shape)) for each in self.parts[:_SHOWN]]
         more = len(self.parts) - _SHOWN
         return [*shown, *([f"{more} more"] if more > 0 else [])]

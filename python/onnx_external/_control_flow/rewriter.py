@@ -186,7 +186,7 @@ class Rewriter:
             torch.random.set_rng_state(state)
 
     def learn(self, error: BaseException) -> bool:
-        """Choose more conditions after a trace error; return whether a retry may get further."""
+        """Choose more conditions after a trace error; return whether to try again."""
         for each in chain(error):
             if isinstance(each, UnmergeableError):
                 if each.key in self._absorbed:

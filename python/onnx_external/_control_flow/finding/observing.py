@@ -48,7 +48,7 @@ class _Outcomes:
 
 @dataclass
 class Seen:
-    """What was observed at one condition or loop."""
+    """The observations at one condition or loop."""
 
     key: str
     kind: str
@@ -157,7 +157,7 @@ def _prepare(source: Function, found: Observation, codes: dict[FunctionType, Cod
 
 
 class _Notes:
-    """The functions that instrumented code calls."""
+    """The functions that instrumented code calls to record values."""
 
     def __init__(self, seen: dict[str, Seen]) -> None:
         self.seen = seen

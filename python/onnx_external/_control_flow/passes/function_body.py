@@ -54,7 +54,7 @@ class FunctionBody(ABC):
         return set(names) & ({*self.declared, *self.captured} | self.flow.rescued)
 
     def shared_by_ends(self, names: Iterable[str], blocks: Sequence[ast.stmt]) -> list[str]:
-        """Return those names that code outside the blocks, which end the function, also sees."""
+        """Return those names that code outside the blocks at the function's end also sees."""
         inside = {} if self.rounds else captured(blocks)
         return [
             each

@@ -100,7 +100,7 @@ def _tested(rewriter: FunctionBody, node: ast.If, word: str) -> tuple[list[ast.s
 
 
 def _plain(node: ast.stmt) -> bool:
-    """Return whether a statement returns an expression that fits in a lambda."""
+    """Return whether a statement returns an expression that can be the body of a lambda."""
     if not isinstance(node, ast.Return):
         return False
     value = node.value

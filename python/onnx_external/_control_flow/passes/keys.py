@@ -47,7 +47,7 @@ _KEPT = "rewriting_kept"
 
 
 def keep_rows(node: ast.expr) -> None:
-    """If the items of a loop that is not rewritten come from zip() or similar, keep that call."""
+    """Keep the zip() or similar call that provides the items of a loop that is not rewritten."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ROWS:
         setattr(node, _KEPT, True)
         for each in node.args:
@@ -55,7 +55,7 @@ def keep_rows(node: ast.expr) -> None:
 
 
 def kept(node: ast.Call) -> bool:
-    """Return whether a call is left to Python."""
+    """Return whether a call is left unchanged, so that Python evaluates it."""
     return hasattr(node, _KEPT)
 
 

@@ -89,7 +89,7 @@ def _take(
     rest: list[ast.stmt],
     ended: Callable[[list[ast.stmt]], list[ast.stmt]],
 ) -> None:
-    """Move the statements after a statement into all its branches."""
+    """Move the statements that follow a conditional statement into all its branches."""
     if isinstance(node, ast.If):
         node.body = ended([*node.body, *copied(rest)])
         node.orelse = ended([*node.orelse, *copied(rest)])
@@ -152,8 +152,8 @@ def _if(place: ast.AST, flag: str, body: list[ast.stmt], key: str) -> ast.If:
 def lifted_from_blocks(choice: Choice, body: list[ast.stmt]) -> list[ast.stmt]:
     """Replace break and continue in `with` and `try` in the body of a rewritten loop.
 
-    This is done only if a chosen condition decides or if `finally` binds names, because the results
-    of an iteration are read last.
+    They are replaced only if a chosen condition decides whether they run, or if `finally` binds
+    names, because the results of an iteration are read last.
     """
     found: list[ast.stmt] = []
     kinds: tuple[Exit, ...] = (ast.Break, ast.Continue)
@@ -185,7 +185,7 @@ def _flagged(choice: Choice, node: ast.stmt) -> list[ast.stmt]:
 
 
 def _led(choice: Choice, body: list[ast.stmt], lead: _Lead, flag: str) -> list[ast.stmt]:
-    """Return a block whose exits set flags, which skip the rest of the block."""
+    """Return a block whose exits set flags; the flags skip the rest of the block."""
     found: list[ast.stmt] = []
     for place, node in enumerate(body):
         rest = body[place + 1 :]

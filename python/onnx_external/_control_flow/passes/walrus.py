@@ -89,7 +89,7 @@ def _taken_out(choice: Choice, node: ast.expr) -> tuple[list[ast.stmt], ast.expr
 
 
 def _later(choice: Choice, node: ast.expr, part: ast.expr) -> bool:
-    """Return whether a part that is moved to a statement is evaluated after this part."""
+    """Return whether any part that becomes a statement is evaluated after this part."""
     parts = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
     return any(
         _decided(choice, each)

@@ -261,7 +261,7 @@ class _Merged:
 
 
 def _kept(item: Any, there: torch.Tensor) -> Collected:
-    """Return an item that a branch appended, with the flag that tells whether it did."""
+    """Return an item that a branch may append, with a flag that is true if it did."""
     if not isinstance(item, Collected):
         return Collected(item.unsqueeze(0), there)
     kept = there.expand(item.values.shape[0]) if item.kept is None else item.kept & there

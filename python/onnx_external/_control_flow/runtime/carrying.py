@@ -131,8 +131,8 @@ class Carried:
     def _look_again(self) -> None:
         """Try another iteration, with marks in lists for the items of earlier iterations.
 
-        Only this shows whether an iteration reads one of these items, or inserts its own items
-        before them.
+        Only such a trial shows whether an iteration reads one of these items, or inserts its own
+        items before them.
         """
         self.marked = [self.places.all[number] for number, _, _ in self.done.value[2]]
         if not self.marked:
@@ -269,7 +269,7 @@ class Carried:
         return changed
 
     def _more_slots(self) -> bool:
-        """Find further writes to objects, except to lists that only grow; return whether any."""
+        """Find further writes to objects, except to lists that only grow; return True if any."""
         known, found = set(map(_slot_id, self.slots)), []
         for number, now in self.done.changes.items():
             place = self.places.all[number]

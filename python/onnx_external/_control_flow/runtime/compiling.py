@@ -1,4 +1,4 @@
-"""Tells code that asks whether it is being compiled or exported that it is not.
+"""Makes torch's tests for compiling or exporting return False in the code of the user.
 
 Some code skips a step when it is being exported, and then fails because the step is missing.
 """
@@ -30,7 +30,7 @@ class Asked:
 
 @contextmanager
 def answered_as_in_eager() -> Iterator[Asked]:
-    """Tell code in this thread, inside the context, that it is not being compiled.
+    """Make torch's tests for compiling return False in this thread inside the context.
 
     torch's own code still gets the true answer.
     """

@@ -148,7 +148,7 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
     def _constant(self, data: Any, dtype: Any = None, device: Any = None, **_: Any) -> Any:
         """Make a tensor from data, which torch.tensor cannot do in a branch.
 
-        There, the constant made by torch.tensor breaks run_decompositions (pytorch #180354).
+        In a branch, a constant made by torch.tensor breaks run_decompositions (pytorch #180354).
         """
         if isinstance(data, (list, tuple)):
             if not data:

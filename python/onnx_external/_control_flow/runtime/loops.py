@@ -48,7 +48,7 @@ class Loop:
         return [self.state.resolved(each).clone() for each in first]
 
     def more(self, sizes: list[torch.SymInt]) -> list[Any]:
-        """Return the other operands."""
+        """Return the operands of the operator besides the state: outer tensors and sizes."""
         return [*apart(self.state.resolved(each) for each in self.operands), *sizes]
 
     def split(self, front: list[Any], operands: list[Any]) -> tuple[list[Any], dict[int, Any]]:

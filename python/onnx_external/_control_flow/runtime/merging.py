@@ -76,7 +76,7 @@ class Part:
         return self.spec(made) if callable(self.spec) else pytree.tree_unflatten(made, self.spec)
 
     def _inside(self, value: Any) -> list[Any]:
-        """Return the values of the parts."""
+        """Return the values inside a value, one for each of the parts."""
         if value is UNDEFINED:
             return [UNDEFINED] * len(self.parts)
         if isinstance(value, Rows):
@@ -297,7 +297,7 @@ def _leaf(one: Any, other: Any, key: str, name: str, test: Any) -> Part:
 
 
 def _front(*values: Any) -> tuple[int, ...]:
-    """Return the dimensions to move to the front; none if only the first dimension qualifies."""
+    """Return the dimensions to move to the front; () if only the first has a computed size."""
     shapes = [each.shape for each in values if isinstance(each, torch.Tensor)]
     found = [dim for shape in shapes for dim, size in enumerate(shape) if not is_simple(size)]
     for dim, sizes in enumerate(zip(*shapes, strict=True)):

@@ -52,7 +52,7 @@ def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
 
 @contextmanager
 def _sample_rows() -> Iterator[None]:
-    """Inside the context, keep scan from using its first row as a sample: it may have no rows."""
+    """Keep scan from using its first row as a sample in the context, as there may be no rows."""
     scan = sys.modules.get("torch._higher_order_ops.scan")  # the package has a function scan
     plain = getattr(scan, "first_slice_copy", None)
     if plain is None:  # another torch
@@ -70,7 +70,7 @@ def _sample_rows() -> Iterator[None]:
 
 @contextmanager
 def _calls_left() -> Iterator[None]:
-    """Keep a trace's module stack right, in the context, if exceptions leave calls.
+    """Keep a trace's module stack correct in the context if an exception ends a call.
 
     Otherwise, torch would assume that it is still in that module. A call that runs up to a
     condition ends with an exception, and so does a call whose exception the code handles.

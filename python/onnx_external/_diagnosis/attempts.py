@@ -321,7 +321,7 @@ class Attempts:
 
 
 def _kind(stored: StoredCall) -> tuple[Any, list[str]]:
-    """Return the properties of a call that require a separate graph: tensor flags, and strings."""
+    """Return those properties of a call (tensor flags and strings) that need a separate graph."""
     given = stored.inputs
     return given.is_tensor, [each for each in given.others if isinstance(each, str)]
 

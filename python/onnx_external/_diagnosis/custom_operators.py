@@ -60,7 +60,7 @@ def _recorded_sizes(stored: Stored) -> dict[_Place, int]:
 
 
 class _Sizes:
-    """Gives Size.of() access to the sizes of a call."""
+    """The sizes of a call, in the form that Size.of() reads."""
 
     def __init__(self, operator: _Operator, leaves: Sequence[Any]) -> None:
         self._operator, self._leaves = operator, leaves
@@ -143,7 +143,7 @@ class _Operator:
         return _Output(dtype, device, sizes)
 
     def _other(self, values: Sequence[Any], inputs: Sequence[Mapping[_Place, int]]) -> Any:
-        """Return a result that is not a tensor: the same value in all sets, or an input's size."""
+        """Return a non-tensor result: a value that all sets share, or the size of an input."""
         if all(_same(values[0], each) for each in values):
             return values[0]
         calls = [list(sizes.values()) for sizes in inputs]

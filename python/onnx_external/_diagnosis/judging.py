@@ -140,7 +140,7 @@ class Judge:
         return found
 
     def _without_nodes(self, name: str) -> str:
-        """Return the reason why a module has no piece."""
+        """Return the reason why no piece of the model implements a module."""
         if name in self._unmarked.inside:
             return "it is inside a branch or a loop, which is judged with the module around it"
         return "no node of the model was made for it"

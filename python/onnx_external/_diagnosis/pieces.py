@@ -210,9 +210,9 @@ def stand_ins(
 ) -> dict[str, Array]:
     """Return the recorded values that correspond to values of the model, where there are any.
 
-    This is the nearest recorded value. If the model goes wrong, its value may be far from all
-    recorded values. In this case, it is the most similar value of the same shape that does not
-    correspond to any other value.
+    The corresponding value is the nearest recorded value. If the model goes wrong, its value may be
+    far from all recorded values; then the corresponding value is the most similar one of the same
+    shape that does not correspond to any other value.
 
     Args:
         own: values of the model by name.

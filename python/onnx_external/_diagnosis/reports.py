@@ -186,7 +186,7 @@ class Diagnosis(Paged):
 
     @property
     def _uncompared(self) -> ModuleDiagnosis | None:
-        """The model itself, if its outputs were not compared."""
+        """The diagnosis of the whole model, if its outputs were not compared; otherwise None."""
         for each in self.modules[:1]:
             if each.status & Status.NOINPUT and not each.status & Status.CHILDC:
                 return each

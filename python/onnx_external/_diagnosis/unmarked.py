@@ -77,7 +77,7 @@ def _is_marked(node: Any) -> bool:
 
 
 def _has_graph(node: Any) -> bool:
-    """Return whether a node is an If or a loop, whose inner nodes may read any outer value."""
+    """Return whether a node is an If or a loop; nodes inside it may read any outer value."""
     return any(each.HasField("g") for each in node.attribute)
 
 

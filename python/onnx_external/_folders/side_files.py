@@ -46,9 +46,9 @@ class SideFile(NamedTuple):
 def files_beside(folder: Path) -> list[SideFile]:
     """Return the files next to a model's weights that also belong next to its graphs.
 
-    These are small files that are neither weights nor code: the config, the tokenizer, processors,
-    templates, and the contents of the folders of sentence-transformers' modules, including their
-    weights.
+    The result lists small files that are neither weights nor code: the config, the tokenizer,
+    processors, templates, and the contents of the folders of sentence-transformers' modules,
+    including their weights.
     """
     found, modules = [], [*_modules(folder)]
     for part in ("", *_FOLDERS, *modules):

@@ -49,7 +49,7 @@ def config_of(file: Metadata, shapes: Shapes) -> Config:
 
 
 def _tokens(file: Metadata, count: int) -> Config:
-    """Return the ids of the tokens that begin, end and pad a text; None for those it lacks."""
+    """Return the ids of the tokens that begin, end and pad a text; None where there is none."""
     found = {}
     for name in _TOKENS:
         value = file.get(f"tokenizer.ggml.{name}_token_id")

@@ -82,7 +82,7 @@ def rms(file: Metadata) -> Config:
 
 
 def experts(file: Metadata, count: str) -> Config:
-    """Return the number of experts, under the given name, and how many of them compute a token."""
+    """Return the number of experts, under the given name, and the number used for each token."""
     return {
         count: file.size("expert_count"),
         "num_experts_per_tok": file.size("expert_used_count"),

@@ -76,7 +76,7 @@ class Metadata:
         return found
 
     def size_if_any(self, name: str) -> int | None:
-        """Return a positive integer setting; None if it is missing or 0, as some writers put it."""
+        """Return a positive integer setting; None if it is missing, or 0 as some writers store."""
         return self.size(name) if self.own(name) else None
 
     def number(self, name: str, default: float | None = None) -> float:

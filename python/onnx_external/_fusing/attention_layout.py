@@ -28,7 +28,7 @@ def attentions(graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
 
 
 def lay_flat(graph: onnx_ir.Graph) -> int:
-    """Remove transpositions and reshapes around attention; return for how many inputs.
+    """Remove transpositions and reshapes around attention; return the number of changed inputs.
 
     Args:
         graph: the graph, which is changed.

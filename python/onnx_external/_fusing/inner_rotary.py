@@ -27,7 +27,7 @@ _LARGEST = 1 << 14
 
 
 def rotate_inside(graph: onnx_ir.Graph, positions: int) -> int:
-    """Move the rotation of queries and keys into attention; return for how many attention nodes.
+    """Move the rotation of queries and keys into attention; return the number of changed nodes.
 
     Args:
         graph: the graph, which is changed. The input for positions may become unused.

@@ -229,7 +229,7 @@ def _whole(node: onnx_ir.Node, given: onnx_ir.Value, width: int) -> _Whole | Non
 
 @dataclass(frozen=True)
 class _Once:
-    """A table with each angle once, computed by applying `steps` to `value`."""
+    """A table that contains each angle once, computed by applying `steps` to `value`."""
 
     value: onnx_ir.Value
     steps: tuple[onnx_ir.Node, ...] = ()

@@ -18,7 +18,7 @@ NEWEST = RMS_OPSET
 
 @dataclass(frozen=True)
 class Fused:
-    """The number of fused nodes of each kind that were made."""
+    """The numbers of fused nodes in a graph, by their kind."""
 
     norms: int = 0
     rotary: int = 0

@@ -102,7 +102,7 @@ class Decoder:
 
     @property
     def reads_text(self) -> bool:
-        """True if a prompt is a text of its own, not the start of the text of the decoder."""
+        """True, because a prompt is a whole text, not the start of a separate decoder's text."""
         return True
 
     @property
@@ -163,7 +163,7 @@ class Decoder:
             yield np.where(full, _FULL, ids[:, 0]).tolist()
 
     def _rows_at_the_end(self, state: _State, error: RunError, *, is_prompt: bool) -> Any:
-        """Return which prompts have used all positions of the model; if none, raise the error."""
+        """Return which prompts have used all positions of the model; raise `error` if none has."""
         full = state.places.max(1) >= (self._positions or _LARGEST)
         if not full.any():
             raise error

@@ -86,7 +86,7 @@ def _type_of(value: onnx_ir.Value | None) -> bytes:
 
 @rule(17, "LayerNormalization")
 def _layer_norm(node: onnx_ir.Node, make: Maker) -> Results:
-    """Write out the norm in the form that runtimes recognize."""
+    """Express LayerNormalization by older operators, in the form that runtimes recognize."""
     if len(node.outputs) > 1:
         return None
     own, scale = node.inputs[:2]
@@ -123,14 +123,14 @@ def _cast_like(node: onnx_ir.Node, make: Maker) -> Results:
 
 @rule(12, "GreaterOrEqual", "LessOrEqual")
 def _or_equal(node: onnx_ir.Node, make: Maker) -> Results:
-    """Compare twice, which is also right for NaN."""
+    """Express "or equal" by two comparisons, which is also right for NaN."""
     strictly = make(node.op_type.removesuffix("OrEqual"), *node.inputs, dtype=BOOL)
     return [make("Or", strictly, make("Equal", *node.inputs, dtype=BOOL))]
 
 
 @rule(11, "Equal")
 def _equal(node: onnx_ir.Node, make: Maker) -> Results:
-    """Compare floats by order: neither is less, and neither is NaN."""
+    """Express Equal for floats: neither operand is less, and neither is NaN."""
     one, other = node.inputs
     if one is None or other is None or one.dtype not in FLOATS:
         return None
@@ -143,7 +143,7 @@ def _equal(node: onnx_ir.Node, make: Maker) -> Results:
 
 @rule(14, "Trilu")
 def _triangle(node: onnx_ir.Node, make: Maker) -> Results:
-    """Compare the numbers of rows and columns."""
+    """Express Trilu by comparing the indices of rows and columns."""
     value, count = node.inputs[0], given(node, 1)
     assert value is not None and value.dtype is not None
     zero, one = make.held(0), make.held(1)
@@ -190,7 +190,7 @@ def _sums(node: onnx_ir.Node, make: Maker) -> Results:
 
 @rule(11, "Range")
 def _range(node: onnx_ir.Node, make: Maker) -> Results:
-    """Count the elements of a vector of ones."""
+    """Express Range with step 1 by the indices of the elements in a vector of ones."""
     start, limit, delta = node.inputs
     step = constant(delta)
     if start is None or start.dtype is not INT64 or step is None or int(step.reshape(())) != 1:
@@ -212,7 +212,7 @@ def _filled(node: onnx_ir.Node, make: Maker) -> Results:
 
 @rule(8, "Expand")
 def _expanded(node: onnx_ir.Node, make: Maker) -> Results:
-    """Repeat the value along each dimension: a size of 1 keeps the dimension."""
+    """Express Expand by Tile; a requested size of 1 keeps the dimension."""
     value, shape = node.inputs
     own, wanted = sizes(value), sizes(node.outputs[0])
     if own is None or wanted is None or not all(isinstance(dim, int) and dim for dim in own):

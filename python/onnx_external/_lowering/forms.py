@@ -38,7 +38,7 @@ def _constants(node: onnx_ir.Node, place: int, what: str) -> list[int] | None:
 
 
 def _to_attribute(node: onnx_ir.Node, place: int, name: str) -> None:
-    """Turn the last input of a node into an attribute."""
+    """Replace the last input of a node, a constant, with an attribute."""
     found = _constants(node, place, name)
     if len(node.inputs) > place:
         node.resize_inputs(place)
@@ -121,7 +121,7 @@ def _pad(node: onnx_ir.Node, make: Maker) -> Results:
 
 @rule(12, "Clip")
 def _clip(node: onnx_ir.Node, make: Maker) -> Results:
-    """Limit integers by choices, because Clip, Max and Min have no integers."""
+    """Express Clip of integers by Where, because Clip, Max and Min lack integer types."""
     value = node.inputs[0]
     if value is None or value.dtype in (*FLOATS, None):
         return None
@@ -151,7 +151,7 @@ def _clip_by_numbers(node: onnx_ir.Node, make: Maker) -> Results:
 
 @rule(12, "Max", "Min")
 def _extreme(node: onnx_ir.Node, make: Maker) -> Results:
-    """Choose among integers by comparing them."""
+    """Express Max or Min of integers by comparisons and Where."""
     if node.inputs[0] is None or node.inputs[0].dtype in (*FLOATS, None):
         return None
     result = node.inputs[0]
@@ -190,7 +190,7 @@ def _shape(node: onnx_ir.Node, make: Maker) -> Results:
 
 @rule(14, "Reshape")
 def _reshape(node: onnx_ir.Node, make: Maker) -> Results:
-    """Forget allowzero, which makes a difference for empty tensors only."""
+    """Remove the attribute allowzero, which only affects empty tensors."""
     if attribute(node, "allowzero", 0) and 0 in (integers(given(node, 1)) or ()):
         raise CannotLowerError("its result is empty (allowzero)")
     set_attribute(node, "allowzero", None)
@@ -199,7 +199,7 @@ def _reshape(node: onnx_ir.Node, make: Maker) -> Results:
 
 @rule(9, "Constant")
 def _constant_by_cast(node: onnx_ir.Node, make: Maker) -> Results:
-    """Cast a constant of another type from float64, the largest type that constants have."""
+    """Express a constant of another type by a float64 constant and a Cast."""
     tensor = attribute(node, "value", None)
     if tensor is None or tensor.dtype in FLOATS:
         return None
@@ -212,7 +212,7 @@ def _constant_by_cast(node: onnx_ir.Node, make: Maker) -> Results:
 
 @rule(13, "Softmax", "LogSoftmax", "Hardmax")
 def _softmax(node: onnx_ir.Node, make: Maker) -> Results:
-    """Move the axis to the end: older opsets normalize all axes from this one on."""
+    """Transpose the axis to the end, because older opsets normalize all axes from it on."""
     rank = rank_of(node.inputs[0])
     axis = attribute(node, "axis", -1) % max(rank, 1)
     if axis == rank - 1 or not rank:
@@ -256,7 +256,7 @@ def _count(node: onnx_ir.Node, make: Maker) -> Results:
 
 @rule(18, "Resize")
 def _resize_axes(node: onnx_ir.Node, make: Maker) -> Results:
-    """State all axes."""
+    """Express a Resize along some axes by scales for all axes."""
     axes = attribute(node, "axes", None)
     if axes is None:
         return None
@@ -282,7 +282,7 @@ def _has_scales_alone(node: onnx_ir.Node) -> bool:
 
 @rule(13, "Resize")
 def _resize_region(node: onnx_ir.Node, make: Maker) -> Results:
-    """Give an empty region and empty scales, which were required inputs."""
+    """Add an empty region and empty scales, which are required inputs in older opsets."""
     if _has_scales_alone(node):
         return None
     for place in (1, 2):
@@ -295,7 +295,7 @@ def _resize_region(node: onnx_ir.Node, make: Maker) -> Results:
 
 @rule(16, "RoiAlign")
 def _roi_align(node: onnx_ir.Node, make: Maker) -> Results:
-    """Forget the mode of coordinates if it is the only one that older opsets have."""
+    """Remove the coordinate mode if it is the only mode that older opsets have."""
     if attribute(node, "coordinate_transformation_mode", "half_pixel") != "output_half_pixel":
         raise CannotLowerError("its coordinates (half_pixel) are newer")
     set_attribute(node, "coordinate_transformation_mode", None)
@@ -312,7 +312,7 @@ def _grid_sample(node: onnx_ir.Node, make: Maker) -> Results:
 
 @rule(12, "Pow")
 def _power(node: onnx_ir.Node, make: Maker) -> Results:
-    """Give the exponent the type of the base."""
+    """Cast the exponent to the type of the base, as older opsets require."""
     base, exponent = node.inputs
     if base is None or exponent is None or base.dtype is None or base.dtype == exponent.dtype:
         return None
@@ -321,7 +321,7 @@ def _power(node: onnx_ir.Node, make: Maker) -> Results:
 
 @rule(11, "Gemm")
 def _gemm(node: onnx_ir.Node, make: Maker) -> Results:
-    """Add nothing, because the third input was required."""
+    """Add a zero as the third input, which older opsets require."""
     if given(node, 2) is None:
         node.resize_inputs(3)
         node.replace_input_with(2, make.held([0], node.inputs[0].dtype))
@@ -334,7 +334,7 @@ _AXIS = ("ArgMax", "ArgMin", "Concat", "Flatten", "Gather", "Split", "TopK")
 @rule(11, *_AXIS, *(f"Reduce{each}" for each in (*_REDUCTIONS, "Sum")))
 @rule(11, "Squeeze", "Unsqueeze", "LogSoftmax", "Softmax", "Slice")
 def _axes_from_the_start(node: onnx_ir.Node, make: Maker) -> Results:
-    """Count axes from the start: older opsets have no negative axes."""
+    """Replace negative axes, which older opsets lack, with axes counted from the start."""
     axis = attribute(node, "axis", -1 if node.op_type == "TopK" else 0)
     axes: Sequence[int] = attribute(node, "axes", ())
     if axis >= 0 and min(axes, default=0) >= 0:

@@ -1,4 +1,4 @@
-"""Lowers a graph to an older opset: replaces what the opset lacks, node by node."""
+"""Lowers a graph to an older opset by replacing, node by node, operators that the opset lacks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def lower(model: onnx_ir.Model, version: int) -> list[Refusal]:
 
 
 def _is_dead(constant: onnx_ir.Node) -> bool:
-    """Return whether a constant is not used, and remove it then: its value is an attribute now."""
+    """Remove a constant if nothing uses it any more; return whether it has been removed."""
     (value,) = constant.outputs
     if constant.graph is None or value.uses() or value.is_graph_output():
         return constant.graph is None

@@ -99,7 +99,7 @@ class Maker:
 
 
 def state_as_tensor(node: onnx_ir.Node) -> None:
-    """State the numbers of a Constant as a tensor, as every opset can."""
+    """Store the numbers of a Constant as a tensor, which every opset supports."""
     if node.op_type != "Constant" or node.domain:
         return
     for name in ("value_int", "value_ints", "value_float", "value_floats"):

@@ -52,7 +52,7 @@ def drop_defaults(node: onnx_ir.Node, newer: Any, older: Any) -> None:
 def misfit(node: onnx_ir.Node, schema: Any) -> str:
     """Return the reason why a node does not fit the definition of its operator; empty if it does.
 
-    Types that are unknown fit.
+    Values of unknown type count as fitting.
     """
     extra = sorted(node.attributes.keys() - schema.attributes.keys())
     if extra:
@@ -80,7 +80,7 @@ _TYPE_NAMES = {"FLOAT": "float", "DOUBLE": "double", "STRING": "string"}
 
 
 def _type_name(value: onnx_ir.Value | None) -> str:
-    """Return a value's type as definitions spell it; empty if it is unknown or no tensor."""
+    """Return a value's type as definitions spell it; "" if it is unknown or not a tensor."""
     if value is None or value.dtype is None or not isinstance(value.type, onnx_ir.TensorType):
         return ""
     name = value.dtype.name

@@ -183,7 +183,7 @@ class Layers:
         return list(taken).index(name)
 
     def likeness(self, segment: Segment) -> Any:
-        """Return the class of a layer, shared by all layers like the one that is repeated."""
+        """Return the class of a layer; all layers like the repeated one are in one class."""
         if segment not in self._likeness:
             template = Segment(segment.stack, self.template(segment))
             alike = segment == template or self.is_like(segment, template)
@@ -192,7 +192,7 @@ class Layers:
         return self._likeness[segment]
 
     def template(self, segment: Segment) -> int:
-        """Return the position of the layer repeated for this layer's kind; if none is, its own."""
+        """Return the position of the layer that is repeated for this layer's kind, or its own."""
         stack = self.stacks[segment.stack]
         kind = stack.kept_kinds[segment.layer]
         gone = [layer for layer in stack.gone if stack.kinds[layer] == kind]
@@ -201,7 +201,7 @@ class Layers:
     # --- connections from layer to layer
 
     def _connect(self, segment: Segment) -> None:
-        """Group the uses of each value of the layer before, whichever nodes use it."""
+        """Group the uses of values from the previous layer by value, whichever nodes use them."""
         mine = self.likeness(segment)
         for place, node in enumerate(self.nodes[segment]):
             for number in range(len(node.inputs)):

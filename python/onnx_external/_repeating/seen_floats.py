@@ -115,7 +115,7 @@ def _functions(value: Any) -> Iterator[FunctionType]:
 
 
 def _told(value: Any, wrap: Wrap) -> Any:
-    """Return a value with reporting floats, also in code and defaults; if it has none, itself."""
+    """Return a value with reporting floats, also in code and defaults, or the same value."""
     if type(value) is float:
         return wrap(value)
     if isinstance(value, CodeType):

@@ -109,7 +109,7 @@ class _Stamping:
             made.update(id(value) for value in node.outputs)
 
     def _call_what_stays(self) -> None:
-        """Choose the final names of the existing values and nodes, with torch's numbers."""
+        """Give existing values and nodes their final names, with the numbers as torch counts."""
         self.called: dict[str, str] = {}
         ends = {
             number: self.layers.nodes[Segment(number, len(stack.kept) - 1)][-1]

@@ -193,67 +193,67 @@ class SaveReport(_Document):
 
     @property
     def model(self) -> str:
-        """The path of the only model."""
+        """The path of the model, for a save of one model."""
         return self._alone.model
 
     @property
     def manifest(self) -> str:
-        """`SavedModel.manifest` of the only model."""
+        """The same as `models[0].manifest`, for a save of one model."""
         return self._alone.manifest
 
     @property
     def tensors(self) -> list[SavedTensor]:
-        """`SavedModel.tensors` of the only model."""
+        """The same as `models[0].tensors`, for a save of one model."""
         return self._alone.tensors
 
     @property
     def pairs(self) -> list[SavedTensor]:
-        """`SavedModel.pairs` of the only model."""
+        """The same as `models[0].pairs`, for a save of one model."""
         return self._alone.pairs
 
     @property
     def inputs_left(self) -> list[str]:
-        """`SavedModel.inputs_left` of the only model."""
+        """The same as `models[0].inputs_left`, for a save of one model."""
         return self._alone.inputs_left
 
     @property
     def initializers_kept(self) -> list[str]:
-        """`SavedModel.initializers_kept` of the only model."""
+        """The same as `models[0].initializers_kept`, for a save of one model."""
         return self._alone.initializers_kept
 
     @property
     def kept_by_option(self) -> list[str]:
-        """`SavedModel.kept_by_option` of the only model."""
+        """The same as `models[0].kept_by_option`, for a save of one model."""
         return self._alone.kept_by_option
 
     @property
     def slots_left(self) -> list[str]:
-        """`SavedModel.slots_left` of the only model."""
+        """The same as `models[0].slots_left`, for a save of one model."""
         return self._alone.slots_left
 
     @property
     def left_old(self) -> list[str]:
-        """`SavedModel.left_old` of the only model."""
+        """The same as `models[0].left_old`, for a save of one model."""
         return self._alone.left_old
 
     @property
     def alignment(self) -> str:
-        """`SavedModel.alignment` of the only model."""
+        """The same as `models[0].alignment`, for a save of one model."""
         return self._alone.alignment
 
     @property
     def remarks(self) -> list[dict[str, Any]]:
-        """`SavedModel.remarks` of the only model."""
+        """The same as `models[0].remarks`, for a save of one model."""
         return self._alone.remarks
 
     @property
     def quantized(self) -> list[dict[str, Any]]:
-        """`SavedModel.quantized` of the only model."""
+        """The same as `models[0].quantized`, for a save of one model."""
         return self._alone.quantized
 
     @property
     def floats(self) -> list[dict[str, Any]]:
-        """`SavedModel.floats` of the only model."""
+        """The same as `models[0].floats`, for a save of one model."""
         return self._alone.floats
 
     @property

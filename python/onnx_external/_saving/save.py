@@ -58,8 +58,8 @@ def save(
     """Save a model with its weights as external data, and verify every byte.
 
     The save is complete and correct, or it raises an error and changes nothing. The objects passed
-    are not changed, and plain tensors are not copied, but written from where they are. Nobody may
-    resize them during the save; the verification detects other changes.
+    are not changed, and plain tensors are not copied, but written from where they are. Tensors must
+    not be resized during the save; the verification detects other changes.
 
     ```python
     oe.save(torch.onnx.export(module, args, dynamo=True), "out/model.onnx")
@@ -189,7 +189,7 @@ def save_model_with_external_data(
 ) -> None:
     """Save like the function of this name in onnxruntime and torch: one data file per tensor.
 
-    An existing model is replaced; data of later saves goes into `initializer_location`.N.
+    An existing model is replaced; later saves write their data into `initializer_location`.N.
 
     Args:
         basepath: the folder of the model.

@@ -34,7 +34,7 @@ def wanted(
     learn_map: object,
     models: Mapping[str, onnx_ir.Model] | None,
 ) -> bool:
-    """Return whether a save transposes weights; if `asked` is None, wherever this is possible.
+    """Return whether a save transposes weights; if `asked` is None, it does where possible.
 
     Raises:
         InvalidArgumentError: `asked` is True, but transposing is not possible.

@@ -88,7 +88,7 @@ class Writer:
     def add(self, name: str, tensor: object) -> None:
         """Write a tensor of any kind that a state dict can contain.
 
-        This may be called from any thread. The tensor is no longer needed after the call.
+        Any thread may call this method. The tensor is no longer needed after the call.
 
         Args:
             name: the name of the initializer.

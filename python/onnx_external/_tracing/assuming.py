@@ -153,7 +153,7 @@ def _changed(environment: Any) -> None:
 
 
 def _by_its_own_sizes(evaluate: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an evaluation that does not use the value of a size in the example."""
+    """Return a function that evaluates expressions without the sizes of the example."""
 
     def evaluated(expression: Any, hint: Any = None, *more: Any, **rest: Any) -> Any:
         return evaluate(expression, None, *more, **rest)

@@ -20,8 +20,8 @@ are created meanwhile."""
 def quiet() -> Iterator[None]:
     """Suppress messages of the exporter and the optimizer about slots without data.
 
-    This covers logs, warnings and prints. If a trace fails, torch prints its whole graph, and it
-    logs tracebacks of problems that it then solves itself.
+    The messages include logs, warnings and prints. If a trace fails, torch prints its whole graph,
+    and it logs tracebacks of problems that it then solves itself.
     """
     nowhere = io.StringIO()
     with (

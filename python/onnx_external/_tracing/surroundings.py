@@ -14,7 +14,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Surroundings:
-    """Changes for oe.torch.export: none."""
+    """Changes made around a trace. This base class, for oe.torch.export, makes none."""
 
     strict_too = True
     """True if the exporter falls back to tracing with strict=True."""

@@ -147,7 +147,7 @@ class _Comparing:
     def _wanted(self, given: Given, name: str) -> dict[str, Value]:
         """Return the outputs of the reference.
 
-        State that a module keeps for its next call is restored.
+        The state that a module keeps for its next call is restored afterwards.
         """
         if not isinstance(self.reference, ModuleReference):
             return self.reference.outputs(given, name)

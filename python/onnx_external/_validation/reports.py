@@ -264,7 +264,7 @@ def _told(graph: GraphValidation, several: bool) -> list[str]:
 
 
 def _quality(graph: GraphValidation, several: bool) -> str:
-    """Return a phrase about the loss of a graph."""
+    """Return a phrase about a graph's loss of quality by quantization."""
     assert graph.quality is not None
     of = f" of {graph.name}" if several else ""
     how = "" if graph.quantized is None else f"quantized ({', '.join(graph.quantized.operators)}): "

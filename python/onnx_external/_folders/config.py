@@ -151,12 +151,10 @@ def is_adapter(folder: Path) -> bool:
 def base_of(folder: Path, given: Path | None) -> Path:
     """Return the folder of an adapter's base model.
 
-    This is `given` or, if that is None, the folder that adapter_config.json names.
-
-    `given`, or the one named in adapter_config.json.
+    The folder is `given` or, if that is None, the one that adapter_config.json names.
 
     Raises:
-        NotFoundError: the base model is not there.
+        NotFoundError: the folder does not exist, or has no config.json.
     """
     named = document_of(folder, ADAPTER).get("base_model_name_or_path")
     places = [given] if given is not None else []

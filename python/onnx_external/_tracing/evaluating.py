@@ -1,7 +1,7 @@
 """Evaluates size expressions for given sizes, with Python's numbers.
 
-Thousands of sizes are tried to find some for which a branch is taken, and sympy takes about a
-millisecond for each.
+To find sizes for which a branch is taken, thousands of sizes are tried; sympy takes about a
+millisecond to evaluate an expression for each.
 """
 
 from __future__ import annotations

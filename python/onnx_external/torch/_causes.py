@@ -17,7 +17,7 @@ from ._untouched import tensors_of
 
 @contextlib.contextmanager
 def causes_told(module: Any) -> Iterator[None]:
-    """Add the cause that the module shows, if any, to export errors raised inside the context."""
+    """Add a known cause, if the module has one, to export errors raised inside the context."""
     try:
         yield
     except ExportError as error:
@@ -61,7 +61,7 @@ def _generator_of(module: nn.Module) -> str:
 
 
 def _meets_packed(error: BaseException) -> bool:
-    """Return whether an error arose in packing a sequence, or in a layer that takes packed ones."""
+    """Return whether an error arose where a sequence is packed, or a packed sequence is used."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         path = frame.f_code.co_filename.replace(os.sep, "/")
         if path.endswith("torch/nn/utils/rnn.py"):

@@ -326,7 +326,7 @@ def _cause(broken: Sequence[Guard], numbers: Sequence[str] = ()) -> str:
 
 
 def _numbers(example: Call, call: Call) -> list[str]:
-    """Describe the floats and bools in an input set that differ from the example's."""
+    """Describe the Python floats and bools in an input set that differ from the example's."""
     leaves = (pytree.tree_flatten_with_path(each)[0] for each in (example, call))
     return [
         f"{pytree.keystr(tuple(path)[1:])} is {other} here and {one} in the example"
@@ -338,7 +338,7 @@ def _numbers(example: Call, call: Call) -> list[str]:
 def refuse_broken(sizes: Sizes, calls: Sequence[Call]) -> None:
     """Raise an error if an input set violates assumptions of the trace.
 
-    This is the check for graphs that cannot be run.
+    Graphs that cannot be run are only checked in this way.
 
     Args:
         sizes: the assumptions of the program.

@@ -227,7 +227,7 @@ def _nodes_of(made: _Made) -> Iterator[Node]:
 
 
 def _value(made: _Made, values: Iterator[Any]) -> Any:
-    """Return the operand for a node or a pair, and any other value unchanged."""
+    """Return the traced operand for a node or a pair, and any other value unchanged."""
     if isinstance(made, _Pair):
         return complex_of(next(values), next(values))
     return next(values) if isinstance(made, Node) else made

@@ -103,7 +103,7 @@ _Tests: TypeAlias = tuple[tuple[Any, bool], ...]
 
 
 def _with_tests(module: torch.fx.GraphModule, tests: _Tests) -> Iterator[tuple[Any, _Tests]]:
-    """Yield the module and its submodules, each with the conditions under which it runs."""
+    """Yield a graph module and its submodules, each with the conditions under which it runs."""
     yield module, tests
     own: dict[str, _Tests] = {}
     for node in module.graph.nodes:

@@ -15,7 +15,7 @@ from ._image_translations import nearest_as_eager_rounds
 
 @contextlib.contextmanager
 def torch_corrected() -> Iterator[None]:
-    """Correct torch during a trace, or during a conversion, which decomposes traced operators."""
+    """Correct torch inside the context, for a trace or a conversion, which decomposes operators."""
     with padding_is_zero(), fake_quantization_traced(), nearest_as_eager_rounds():
         yield
 

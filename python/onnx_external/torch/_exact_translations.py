@@ -66,7 +66,7 @@ def is_float(dividend: Any, divisor: Any) -> bool:
 
 
 def _division(dividend: Any, divisor: Any, rounding_mode: str | None = None) -> Any:
-    """Divide and round; integers are not converted to floats in between."""
+    """Return a quotient; a rounded quotient of integers is computed without floats."""
     if rounding_mode == "floor" and is_float(dividend, divisor):
         return floor_quotient(dividend, divisor)
     if rounding_mode is None or not is_integer(dividend, divisor):
@@ -80,7 +80,7 @@ def _division(dividend: Any, divisor: Any, rounding_mode: str | None = None) -> 
 
 
 def floor_division(dividend: Any, divisor: Any) -> Any:
-    """Divide integers, rounding down.
+    """Return the quotient of integers, rounded down.
 
     Div rounds towards zero, but the result of Mod has the divisor's sign.
     """
@@ -105,7 +105,7 @@ def _floor_division(dividend: Any, divisor: Any) -> Any:
 
 
 def floor_quotient(dividend: Any, divisor: Any) -> Any:
-    """Divide floats and round down as Python does: 1 // 0.1 is 9, but the quotient rounds to 10."""
+    """Return Python's floor division of floats: 1 // 0.1 is 9, although 1 / 0.1 rounds to 10."""
     op = operators()
     dividend, divisor = _as_tensors(dividend, divisor)
     rest = op.Mod(dividend, divisor, fmod=1)
@@ -157,7 +157,7 @@ _MOST_PRODUCTS = 64
 
 
 def _power(values: Any, exponent: float) -> Any:
-    """Multiply integers to compute powers, because ONNX Runtime computes powers in float64."""
+    """Return powers of integers by multiplication, because ONNX Runtime uses float64."""
     is_small = isinstance(exponent, int) and 0 < exponent < _MOST_PRODUCTS
     if not is_small or not is_integer(values):
         from onnxscript.function_libs.torch_lib.ops.core import aten_pow_tensor_scalar
@@ -175,14 +175,14 @@ def _power(values: Any, exponent: float) -> Any:
 
 
 def _total(values: Any, dtype: int = -1) -> Any:
-    """Add up all elements."""
+    """Return the sum of all elements of a tensor."""
     from onnxscript.function_libs.torch_lib.ops.core import aten_sum
 
     return _sum_of_halves(values, None, False, dtype) or aten_sum(values, dtype)
 
 
 def _sum(values: Any, dim: Any = None, keepdim: bool = False, dtype: int = -1) -> Any:
-    """Add up elements along dimensions."""
+    """Return the sums of elements along the given dimensions."""
     from onnxscript.function_libs.torch_lib.ops.core import aten_sum_dim_IntList
 
     made = _sum_of_halves(values, dim, keepdim, dtype)

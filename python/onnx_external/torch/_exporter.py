@@ -65,7 +65,7 @@ class Attempt:
     note: str = ""
 
     def take(self, other: Attempt) -> None:
-        """Replace this attempt by another."""
+        """Take over the graph and the data of another attempt."""
         vars(self).update(vars(other))
 
     def take_weights(self, target: nn.Module | Program, keep: Collection[str]) -> None:

@@ -33,7 +33,7 @@ def _average_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Any:
-    """Average over windows, honoring `divisor_override`, which torch.onnx ignores."""
+    """Return averages over windows, using `divisor_override`, which torch.onnx ignores."""
     from onnxscript.function_libs.torch_lib.ops import nn
 
     rank = len(values.shape) - 2
@@ -53,7 +53,7 @@ def _average_pool(
 
 
 def _each(given: Sequence[int] | int, rank: int) -> list[int]:
-    """Return a number for each dimension; torch also accepts a single number for all of them."""
+    """Return a list with one number per dimension; torch also accepts one number for all."""
     numbers = [given] if isinstance(given, int) else [*given]
     return numbers * rank if len(numbers) == 1 else numbers
 

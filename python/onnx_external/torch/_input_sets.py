@@ -109,7 +109,7 @@ def _refuse_misfit(target: Any, example: Call) -> None:
 
 
 def _alike(target: Any, example: Call, call: Call) -> Call:
-    """Return a call with the arguments of a set in the positions and order of the example's."""
+    """Return the arguments of an input set in the positions and the order of the example."""
     args, kwargs = call
     if isinstance(target, nn.Module) and (
         len(args) != len(example[0]) or kwargs.keys() != example[1].keys()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def mend(model: onnx_ir.Model) -> None:
-    """Repair what is wrong in a graph, or makes ONNX Runtime reject it or crash."""
+    """Repair known errors in a graph, and parts that ONNX Runtime rejects or crashes on."""
     _rename_inputs(model)
     _remove_zero_biases(model)
     _find_nothing_in_nothing(model)
@@ -78,7 +78,7 @@ def _remove_unused(node: onnx_ir.Node | None) -> None:
 
 
 def _find_nothing_in_nothing(model: onnx_ir.Model) -> None:
-    """Make any() of no elements False; torch.onnx takes their maximum, the lowest int64.
+    """Make any() of an empty tensor False; torch.onnx takes a maximum, the lowest int64.
 
     A sum of zeros and ones is used instead, which is also correct without elements.
     """
@@ -167,7 +167,7 @@ _LOGIC = {"Add": "Or", "Max": "Or", "Mul": "And", "Min": "And"}
 
 
 def _calculate_bools_by_logic(model: onnx_ir.Model) -> None:
-    """Replace arithmetic on bools by Or and And."""
+    """Replace arithmetic operators on bools with Or and And."""
     for node in all_nodes(model):
         if node.op_type in _LOGIC and node.domain == "" and len(node.inputs) == 2:
             if all(map(_is_bool, node.inputs)):
@@ -201,7 +201,7 @@ def _replace(node: onnx_ir.Node, made: list[onnx_ir.Node]) -> None:
 
 
 def _vary_nested_tests(model: onnx_ir.Model) -> None:
-    """Make a condition on weights alone depend on an input if it is nested in such a branch.
+    """Make conditions on weights alone depend on an input if they are nested in each other.
 
     ONNX Runtime (1.31 and 1.32) evaluates conditions on constants when it loads a graph, and may
     crash if the branch that it takes has another such condition.

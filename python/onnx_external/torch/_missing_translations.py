@@ -124,13 +124,13 @@ def _repeated_places(repeats: Any, output_size: Any = None) -> Any:
 
 
 def _taken(values: Any, places: Any) -> Any:
-    """Return the elements at flat positions."""
+    """Return the elements of a tensor at positions in the flattened tensor."""
     op = operators()
     return op.Gather(op.Reshape(values, op.Constant(value_ints=[-1])), places)
 
 
 def _scattered(values: Any, dim: int, places: Any, source: Any, reduce: str) -> Any:
-    """Add elements at positions, or multiply by them."""
+    """Return a tensor with values added, or multiplied, at the given positions."""
     op = operators()
     if isinstance(source, (bool, int, float)):
         source = op.Expand(op.CastLike(source, values), op.Shape(places))
@@ -142,7 +142,7 @@ def _scattered(values: Any, dim: int, places: Any, source: Any, reduce: str) -> 
 
 
 def _length(one: Any, other: Any) -> Any:
-    """Return the length of a vector, even if the square of the length is infinite."""
+    """Return the norm of a vector, even if the square of the norm is infinite."""
     op = operators()
     wide, high = op.Abs(one), op.Abs(other)
     longer, shorter = op.Max(wide, high), op.Min(wide, high)
@@ -163,7 +163,7 @@ def _masked_select(values: Any, mask: Any) -> Any:
 
 
 def _with_sign(values: Any, signs: Any) -> Any:
-    """Give values the signs of other values, where -0 counts as negative."""
+    """Return values with the signs of other values, where -0 counts as negative."""
     op = operators()
     size = op.Abs(values)
     if isinstance(signs, (int, float)):

@@ -61,7 +61,7 @@ _CHECK = "_check_alias_and_mutation"
 
 
 def _is_pure(subgraph: torch.fx.GraphModule) -> bool:
-    """Return whether a subgraph writes to no outer value, and all its results own their bytes."""
+    """Return whether a subgraph writes to no outer value, and its results share no memory."""
     owners: dict[Any, set[Any]] = {}
     outer = set()
     results: list[Any] = []

@@ -69,7 +69,7 @@ class ModuleWays(Ways[_T]):
         return ""
 
     def right(self) -> tuple[_T, Rewriting]:
-        """Return the first right result, and what was rewritten; other threads wait meanwhile.
+        """Return the first correct result, and the rewriting; other threads wait meanwhile.
 
         Raises:
             ExportError: no attempt leads to a graph that agrees with the module.
@@ -99,7 +99,7 @@ class ModuleWays(Ways[_T]):
         return self._capture(tracer)
 
     def other(self, error: ExportError) -> Callable[[], _T] | None:
-        """Return how to trace another call, if the graph is only valid for sizes of 1.
+        """Return a function that traces another call, if the graph is only valid for sizes of 1.
 
         Some decisions of torch depend on the strides of the example, and differ if a size is 1.
         """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def running_product(values: Any, dim: int, dtype: int = -1) -> Any:
-    """Multiply each element by all elements before it."""
+    """Return cumulative products: each element multiplied by all elements before it."""
     import onnx_ir
 
     op = operators()
@@ -92,7 +92,7 @@ def running_extreme(is_taken: str, first: float) -> Callable[..., Any]:
 
 
 def _others(values: Any, dim: int) -> list[int]:
-    """Return all dimensions except one."""
+    """Return all dimensions of a tensor except the given one."""
     rank = len(values.shape)
     return [each for each in range(rank) if each != dim % rank]
 

@@ -260,7 +260,7 @@ def _fix_dimensions(model: onnx_ir.Model) -> None:
 
 
 def _give(initializers: Any, extra: Mapping[str, Any]) -> None:
-    """Set buffers and constants to the values that the caller gives."""
+    """Store the caller's values in buffers and constants of the graph."""
     import onnx_ir
 
     unknown = [name for name in extra if name not in initializers]

@@ -24,7 +24,7 @@ from ._gradients import gradients_noted, traced_behind_autograd
 
 
 def is_library(path: str) -> bool:
-    """Return whether a path belongs to torch or this package, or is not that of a file."""
+    """Return whether a path is in torch or this package, or is not the path of a file."""
     return path.startswith(("<", *LIBRARIES))
 
 

@@ -117,7 +117,7 @@ def _condition(test: Any, then: Any, otherwise: Any, operands: Sequence[Any]) ->
 
 
 def _in_graph(value: Any) -> Any:
-    """Return a graph's value for a Python value; return a graph's value unchanged."""
+    """Return a Python value as a value of the graph; values of the graph stay unchanged."""
     import onnx_ir
 
     if not isinstance(value, (bool, int, float)):

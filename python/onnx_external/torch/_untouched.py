@@ -84,7 +84,7 @@ class ZeroProducts(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Return zeros for such products, and call every other operator as usual."""
+        """Return zeros for products with untouched matrices, and call other operators as usual."""
         kwargs = kwargs or {}
         if func in _PRODUCTS and has_no_data(args[1]):
             return args[0].new_zeros(*args[0].shape[:-1], args[1].shape[-1])

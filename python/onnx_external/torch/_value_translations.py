@@ -53,7 +53,7 @@ def _rounded(name: str) -> Callable[..., Any]:
 
 
 def _tested(values: Any, name: str) -> Any:
-    """Test floats in their own precision; values of other types are never infinite or NaN."""
+    """Return a test for infinity or NaN that does not convert float64 to float32."""
     op = operators()
     kind = values.dtype
     if not kind.is_floating_point():
@@ -79,7 +79,7 @@ def _at_most(values: Any, most: Any) -> Any:
 
 
 def _product_and_sum(added: Any, one: Any, other: Any, beta: float = 1, alpha: float = 1) -> Any:
-    """Multiply and add; Gemm takes no integers, and ignores `beta` if there are no products."""
+    """Return a product plus a tensor; Gemm lacks integers, and ignores `beta` without products."""
     op = operators()
     if one.dtype.is_floating_point() and one.shape[1] != 0:
         return op.Gemm(one, other, added, alpha=float(alpha), beta=float(beta))

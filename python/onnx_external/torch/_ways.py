@@ -49,7 +49,7 @@ class Ways(Generic[_T]):
         self._tries = 0
 
     def first(self) -> _T:
-        """Make the first graph.
+        """Make the first graph, in the plain way or with rewriting.
 
         Raises:
             ExportError: no attempt leads to a graph.
@@ -127,7 +127,7 @@ class Ways(Generic[_T]):
         raise NotImplementedError
 
     def observed(self) -> Rewriter:
-        """Run the code, and return the rewriter that observed it.
+        """Run the code on all inputs, and return the rewriter that observed the run.
 
         Raises:
             ExportError: the code does not run.
@@ -135,7 +135,7 @@ class Ways(Generic[_T]):
         raise NotImplementedError
 
     def check(self, rewriter: Rewriter) -> None:
-        """Compare the rewritten code with the original."""
+        """Compare the results of the rewritten code with those of the original code."""
         raise NotImplementedError
 
     def traced_rewritten(self, rewriter: Rewriter) -> _T:

@@ -82,9 +82,9 @@ class _Pair:
     """The two matrices whose product is added to one weight."""
 
     first: str
-    """The key of A."""
+    """The key of the LoRA matrix A in the adapter's checkpoint."""
     second: str
-    """The key of B."""
+    """The key of the LoRA matrix B in the adapter's checkpoint."""
     scale: float
     is_transposed: bool
     """True if the weight's first dimension is that of inputs, as in Embedding and Conv1D."""
@@ -178,7 +178,7 @@ def _refuse(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _copy(base: Path, folder: Path, made: Path) -> None:
-    """Copy the small files of the base model, and over them the adapter's tokenizer."""
+    """Copy the small files of the base model, then the adapter's tokenizer over them."""
     for source in (base, folder):
         for file in files_beside(source):
             if source == base or file.name not in _OF_THE_BASE:
@@ -298,7 +298,7 @@ def _is_conv1d(module: str, settings: Mapping[str, Any], kind: Any) -> bool:
 def _targets(
     base: Checkpoint, adapter: Checkpoint, settings: Mapping[str, Any], folder: Path, kind: Any
 ) -> tuple[dict[str, _Pair], dict[str, str]]:
-    """Return what is added to weights of the base, and which weights are replaced, by base key."""
+    """Return, by base key, the products to add to weights, and the weights to replace."""
     sides: dict[tuple[str, bool], dict[str, str]] = {}
     replaced: dict[str, str] = {}
     for key in adapter:

@@ -1,7 +1,7 @@
 """Moves files into place as part of a save: either all files appear, or none.
 
-These are the files next to the graphs. If the graphs are saved one after the other, they are staged
-together with these files and put in place at the end.
+The moved files are those next to the graphs. If the graphs are saved one after the other, they are
+staged together with these files and put in place at the end.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Judging:
         return ""
 
     def _run(self, target: Path, found: CheckedGraphs) -> str:
-        """Compare as much as possible, and return the reason why the rest was not compared."""
+        """Compare as many graphs as possible; return why the other graphs were not compared."""
         quick = {"layout": "single", "overwrite": False, "fsync": False, "verify": False}
         quick |= {"progress": False, "files": contents_of(self.options["files"])}
         whole_name = merged_name(ENCODER in self.graphs)

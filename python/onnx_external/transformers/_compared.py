@@ -112,7 +112,7 @@ def _shorter(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _one_picture_more(given: Mapping[str, Any], model: Any) -> dict[str, Any] | None:
-    """Return examples with another image, for vision towers that take all patches in one sequence.
+    """Return examples with one more image, for vision towers that take all patches as one sequence.
 
     A text that belongs to the images gets as many more positions. If the inputs do not have this
     form, the result is None.
@@ -140,7 +140,7 @@ def _one_picture_more(given: Mapping[str, Any], model: Any) -> dict[str, Any] | 
 
 
 def _with_places(words: Any, config: Any, count: int) -> Any:
-    """Return the positions of a text, then those of another image with its surrounding tokens.
+    """Return the positions of a text, followed by those of another image and its special tokens.
 
     If the batch has several texts, or the text no image, the result is None.
     """

@@ -45,7 +45,7 @@ def _setting(part: Any, name: str) -> Any:
 
 
 def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape; raise an error if an example cannot have it."""
+    """Return the shape of an example; raise an error if an example cannot have this shape."""
     if not all(isinstance(size, int) and size > 0 for size in shape) or _MOST < math.prod(shape):
         raise InvalidArgumentError(
             f"by the config, an example has the shape {list(shape)}; correct the numbers in the "
@@ -66,7 +66,7 @@ def _noise(shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def _waves(shape: tuple[int, ...]) -> torch.Tensor:
-    """Return a sound: two sine waves along the last dimension, plus noise."""
+    """Return a synthetic sound: two sine waves along the last dimension, plus noise."""
     time = torch.arange(_checked(shape)[-1])
     return 0.5 * torch.sin(0.08 * time) + 0.3 * torch.sin(0.9 * time) + 0.2 * _noise(shape)
 
@@ -253,7 +253,7 @@ def _order(examples: Examples) -> torch.Tensor | None:
 
 
 def _spectrum(examples: Examples) -> torch.Tensor:
-    """Return frames of a sound, with frames and bins in the order that the model expects."""
+    """Return a spectrum of a sound, with frames and bins in the order that the model expects."""
     bins, width = examples.setting("num_mel_bins"), _width_of_frames(examples)
     if width is not None:
         return _noise((_ROWS, _FRAMES, width))

@@ -136,7 +136,7 @@ def patches_of_transformers() -> list[str]:
 def silently(what: str, way_out: str) -> Iterator[None]:
     """Enter told(), and name the line of the model's code in errors.
 
-    This also silences torch and the exporter, whose logger does not belong to transformers.
+    The context also silences torch and the exporter, whose logger does not belong to transformers.
     """
     from transformers.exporters import exporter_dynamo
 

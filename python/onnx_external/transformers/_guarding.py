@@ -104,7 +104,7 @@ def registered(name: str) -> Any:
 
 
 def usable(found: Any, name: str, place: str) -> Any:
-    """Return a class if it makes models; otherwise raise an error.
+    """Return a class if its instances are models; otherwise raise an error.
 
     Args:
         found: the object with the name, from transformers or from the user.

@@ -155,7 +155,7 @@ def name_inputs_and_outputs(model: onnx_ir.Model, state: str) -> None:
 
 
 def _remove_without_effect(graph: onnx_ir.Graph, value: onnx_ir.Value) -> None:
-    """Remove an input that nothing uses, or that is only returned as an output."""
+    """Remove an input that no node uses, or that the graph only returns as an output."""
     nodes = [node for node, _ in value.uses()]
     handed_on = [node.outputs[0] for node in nodes if node.op_type == "Identity"]
     if value.is_graph_output() or len(handed_on) != len(nodes) or len(graph.inputs) == 1:

@@ -1,4 +1,4 @@
-"""Merges the products that compute queries, keys and values in a decoder's graph."""
+"""Merges the matrix products for queries, keys and values in a decoder's graph."""
 
 from __future__ import annotations
 

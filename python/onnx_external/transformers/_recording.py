@@ -100,13 +100,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return self.note(untouched(torch.Size(shape), dtype), Key(name))
 
     def note(self, tensor: torch.Tensor, made: Made) -> torch.Tensor:
-        """Record how a tensor is made."""
+        """Record how a tensor is made from tensors in the checkpoint."""
         if tensor.numel():
             self._known[self._place(tensor)] = made
         return tensor
 
     def made(self, tensor: Any) -> Made | None:
-        """Return how a tensor is made; None if it is not made from keys."""
+        """Return how a tensor is made from keys; None if it is not made from keys."""
         if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu":
             return None
         return self._known.get(self._place(tensor))

@@ -122,7 +122,7 @@ class Repeating:
         return self._parts[kind][name]
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a graph that was already made."""
+        """Change the name under which a graph that was already made is stored."""
         for names in (self.done, self._refused):
             if old in names:
                 names.remove(old)

@@ -256,7 +256,7 @@ class FolderWays:
         return ways.again(error)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a graph that was already traced."""
+        """Change the name under which a graph that was already traced is stored."""
         if old in self._parts:
             self._parts[new] = self._parts.pop(old)
             self._parts[new].name, self._parts[new].title = new, f"{new}: "
@@ -283,7 +283,7 @@ class FolderWays:
 
 @contextlib.contextmanager
 def _running(twin: Twin, surroundings: TransformersSurroundings) -> Iterator[None]:
-    """Let the code of a small model run inside the context as the trace will run it."""
+    """Make the code of a small model run inside the context as it will run in the trace."""
     products = contextlib.nullcontext() if twin.has_weights else ZeroProducts()
     quietly = silently("the model's code does not run", "")
     with quietly, torch.no_grad(), surroundings.recording(), products:

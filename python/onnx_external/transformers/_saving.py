@@ -114,8 +114,8 @@ class Saving:
     def _is_staged(self) -> bool:
         """True if files are moved into place together at the end, because there are several saves.
 
-        This is also the case if runtimes find data by file name, because a save chooses other
-        names if older files exist.
+        Files are also staged if runtimes find data by file name, because a save chooses other names
+        if older files exist.
         """
         return self._apart or len(self._parts) > 1
 

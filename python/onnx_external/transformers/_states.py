@@ -59,7 +59,7 @@ def _held(model: Any) -> dict[str, torch.Tensor]:
 
 
 def _tables() -> tuple[str, ...]:
-    """Return the attributes that modules recompute from the text's length in each call."""
+    """Return the attributes that modules recompute in each call from the length of the text."""
     from transformers.exporters import exporter_dynamo
 
     return tuple(getattr(exporter_dynamo, "_STATEFUL_CACHE_ATTRS", ()))

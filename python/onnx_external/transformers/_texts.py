@@ -82,7 +82,7 @@ def chunks(model: Any, given: Mapping[str, Any], ids: Any, dynamic: bool) -> Ite
 
 
 def _like(name: str, value: Any, width: int, block: Any) -> Any:
-    """Return the input that belongs to a block of tokens, in place of the example's input."""
+    """Return the input for a block of tokens that replaces an input of the example."""
     if not isinstance(value, torch.Tensor) or value.dim() > 2 or value.shape[-1:] != (width,):
         return value
     if value.is_floating_point():

@@ -351,12 +351,12 @@ def _words(given: Mapping[str, Any]) -> int:
 
 
 def has_length(model: Any, part: Part) -> bool:
-    """Return whether a part's code loops over a text, whose length a plain trace would fix."""
+    """Return whether a part's code loops over a text; a plain trace would fix the text's length."""
     return bool(getattr(model, "_is_stateful", False)) and _words(part.given) > 1
 
 
 def refuse_one_step(what: str, made: Skeleton) -> None:
-    """Raise an error for a graph that only runs once, because its growing cache is fixed."""
+    """Raise an error for a graph that can only run once, because its cache has a fixed length."""
     outputs = {value.name: value for value in made.model.graph.outputs}
     for value in made.model.graph.inputs:
         longer = outputs.get(output_of(value.name or ""))

@@ -1,8 +1,8 @@
 """Creates files that transformers.js needs next to the graphs. Tested with transformers.js 4.3.2.
 
-It looks for the graphs in `onnx/`, for the data of `onnx/model.onnx` in `onnx/model.onnx_data`, and
-for `tokenizer.json`. In a browser, it uses graphs with 8-bit codes and without data files, unless
-config.json says otherwise.
+transformers.js looks for the graphs in `onnx/`, for the data of `onnx/model.onnx` in
+`onnx/model.onnx_data`, and for `tokenizer.json`. In a browser, it uses graphs with 8-bit codes and
+without data files, unless config.json says otherwise.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def refuse_decoder(kind: str, inputs: Iterable[str]) -> None:
         inputs: the names of the inputs of its graphs.
 
     Raises:
-        ExportError: it does; one of them is named.
+        ExportError: transformers.js passes other inputs; the message names one of them.
     """
     if kind in _THREE_POSITIONS:
         raise ExportError(

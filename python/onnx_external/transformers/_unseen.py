@@ -44,7 +44,7 @@ def refuse_unseen(model: Any, given: Iterable[Mapping[str, Any]]) -> None:
 
 
 def with_media(model: Any, way_out: str) -> str:
-    """Return advice for a failing generate(); for models that take media, to export parts."""
+    """Return advice for a failing generate(), such as to export only parts of the model."""
     taken = _media_of(model)
     if not taken:
         return way_out

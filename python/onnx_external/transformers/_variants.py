@@ -127,7 +127,7 @@ class Exports:
 
 
 def _refuse_no_numbers(name: str, output: str, got: Any, want: Any) -> None:
-    """Raise an error if a quantized graph returns NaN or infinity but the floats do not."""
+    """Raise an error if a quantized graph returns NaN or infinity but the float graph does not."""
     if is_float(want) and is_float(got) and got.shape == want.shape:
         if (np.isfinite(want) & ~np.isfinite(got)).any():
             raise ExportError(

@@ -2,7 +2,8 @@
 
 A runtime with a shared buffer passes a buffer of the maximum length as the input cache, and also
 receives the output cache in that buffer. GroupQueryAttention then appends to the buffer in place,
-at the positions given by its length inputs. So no node may use the length of the cache.
+at the positions given by its length inputs. Therefore no node of the graph may use the length of
+the cache.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .translating import DOMAIN, NAME
 _PAST = "past_key_values."
 _MASK, _TOKENS = "attention_mask", "input_ids"
 _LENGTH = 2
-"""The dimension of a cache that grows."""
+"""The index of the dimension of a cache that grows with each token."""
 
 
 def let_buffers_be_shared(model: onnx_ir.Model) -> None:

@@ -3,7 +3,7 @@
 A transformers model looks up its attention function in one interface, and its mask functions in
 another interface. During the trace, both lookups return functions of this module. Attention is
 fused if its keys and values are the ones that the cache has just concatenated, and if all its other
-arguments are known. Otherwise, the original function runs.
+arguments are known. In all other cases, the original function runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NEEDLESS = {
 """Arguments that attention does not need. `sliding_window` is among them because the mask contains
 the window."""
 _MULTIPLE = 8
-"""The size of a head must be a multiple of this."""
+"""The number that must divide the size of an attention head."""
 _UNUSED = "its code does not pass the keys of its cache to transformers' attention interface"
 _TRACED = "attention is traced, not fused"
 ONE_ROW = (
@@ -96,7 +96,7 @@ class Fusing:
         self.why_not.pop(name, None)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a graph."""
+        """Change the name under which the state of a graph is stored."""
         named: tuple[dict[str, Any], ...] = (self.why_not, self.refused)
         for found in named:
             if old in found:

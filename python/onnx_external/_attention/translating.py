@@ -17,11 +17,11 @@ Form: TypeAlias = Literal["fused", "lengths", "standard", "traced"]
 ATTENTION = "onnx_external.attention"
 """The metadata key in a model under which the form of its attention is stored."""
 STANDARD_OPSET = 23
-"""The first version of ONNX that has Attention."""
+"""The first ONNX opset that has the operator Attention."""
 DOMAIN = "com.microsoft"
 NAME = "GroupQueryAttention"
 _INT32, _INT64 = 6, 7
-"""The codes of element types in ONNX."""
+"""The integer codes of ONNX's element types."""
 
 
 def translations(form: Form) -> dict[Any, Callable[..., Any]]:

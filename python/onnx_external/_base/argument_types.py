@@ -24,7 +24,7 @@ _LONG = 60
 
 
 class _Type(NamedTuple):
-    """The values that one argument may have."""
+    """The types and values that one argument may have."""
 
     fits: Callable[[Any], bool]
     expected: str

@@ -19,9 +19,9 @@ class Step:
     """One step: its name, its duration, and the peak memory of the process."""
 
     name: str
-    """The name of the step."""
+    """The name of the step of an export."""
     seconds: float
-    """Its duration in seconds."""
+    """The duration of the step in seconds."""
     peak_memory: int | None
     """The peak of the anonymous memory (RssAnon on Linux) in bytes; None if unknown."""
 

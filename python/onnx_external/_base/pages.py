@@ -1,4 +1,4 @@
-"""Reports as HTML pages."""
+"""Formats reports as HTML pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Paged:
     def html(self, title: str | None = None) -> str:
         """Return the report as one self-contained HTML page, which needs no network access.
 
-        docs/cli.md describes the page. It contains at most 16 MiB of the report, and says if
+        docs/cli.md describes the page. The page contains at most 16 MiB of the report, and says if
         anything is left out; `to_dict()` contains everything.
 
         Args:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 _MISSING = object()
-"""A placeholder for a missing attribute."""
+"""The placeholder for the old value of an attribute that did not exist."""
 
 
 class _Owed(threading.local):

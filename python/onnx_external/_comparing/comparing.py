@@ -35,7 +35,7 @@ class Comparison:
     """The number of elements that do not agree. NaN and infinity only agree with the same value."""
     masked: int = 0
     """The number of elements that a mask filled in on both sides: a repeated extreme value, such as
-    -1e9 or the lowest float. They are compared, but do not affect the scale."""
+    -1e9 or the lowest float. Masked elements are compared, but do not affect the scale."""
     scale: float | None = None
     """The magnitude that 75 % of the other expected elements do not exceed; atol is proportional to
     the scale."""
@@ -114,7 +114,7 @@ class Comparison:
 
 
 class _Largest:
-    """A running maximum and its index."""
+    """The largest value seen so far, and its index."""
 
     def __init__(self) -> None:
         self.value = -1.0
@@ -166,9 +166,9 @@ def _of_rows(difference: Array, size: Array, tolerance: Tolerance, row: int) -> 
     """Return the difference that rounding may cause in elements whose row contains giant values.
 
     The elements of a row are computed from the same values, which are as large as the row's largest
-    element, so a small element may be the remainder of large values. It may be off by some
-    rounding steps of the largest element, if these are small compared with the scale, or if the
-    largest elements themselves differ as much.
+    element, so a small element may be the remainder of large values. A small element may be off by
+    some rounding steps of the largest element, if these steps are small compared with the scale, or
+    if the largest elements themselves differ as much.
     """
     rows = (size.size // row, row) if size.size % row == 0 else (1, size.size)
     sizes = np.where(size < tolerance.fill, size, 0.0).reshape(rows)

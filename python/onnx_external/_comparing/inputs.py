@@ -18,7 +18,7 @@ from .values import Array, Value, dtype_of_type, is_float, shape_text
 
 @dataclass
 class Given:
-    """One input set in memory."""
+    """One input set whose values are in memory."""
 
     feed: dict[str, Value]
     """The input values, by the names of the model's inputs."""

@@ -25,7 +25,7 @@ class Reference(Protocol):
     name: str
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
-        """Return the outputs by the names that the reference gives them."""
+        """Return the expected outputs by name; the names are those of the reference."""
 
     def draws(self) -> list[str]:
         """Return the operators of the reference that draw random numbers, as far as known."""

@@ -1,10 +1,10 @@
 """Determines the scale of an array's ordinary elements, ignoring masked and giant elements.
 
 A root mean square is not robust: a single element of 1e9 makes it so large that all other elements
-are within any tolerance proportional to it. Here elements are counted by magnitude, and the scale
-is the 75th percentile of the magnitudes of the ordinary elements, so a few larger elements do not
-change it. Zeros, values filled in by a mask, and giants far above the other elements are not
-ordinary. The computation takes one pass, and memory for the counts.
+are within any tolerance proportional to it. In this module, elements are counted by magnitude, and
+the scale is the 75th percentile of the magnitudes of the ordinary elements, so a few larger
+elements do not change it. Zeros, values filled in by a mask, and giants far above the other
+elements are not ordinary. The computation takes one pass, and memory for the counts.
 """
 
 from __future__ import annotations

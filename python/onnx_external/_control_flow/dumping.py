@@ -22,8 +22,8 @@ the number of functions."""
 def room_for_diffs(folder: str | os.PathLike[str] | None) -> Iterator[Write]:
     """Check that a folder can be written, and yield a function that writes diffs to it.
 
-    The folder gets a subfolder for each graph, with a diff and the new source of each function. It
-    is put in place when all of them are written, and is not created if nothing was rewritten.
+    The folder gets a subfolder for each graph, with a diff and the new source of each function. The
+    folder is put in place when all files are written, and is not created if nothing was rewritten.
 
     Args:
         folder: the folder, which must be empty or absent; None: nothing is written.

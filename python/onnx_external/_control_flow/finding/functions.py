@@ -25,7 +25,7 @@ class Function:
 
     function: FunctionType
     code: CodeType
-    """The original code of the function."""
+    """The function's code object before it is rewritten."""
     node: FunctionNode
     """The definition; it has to be copied before it is changed."""
     class_name: str | None

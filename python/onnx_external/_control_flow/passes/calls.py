@@ -1,8 +1,8 @@
 """Rewrites calls whose results cannot be merged as `a if test else b`, with the callee's test.
 
 A function that returns None in one branch and a tensor in the other has no single result in a
-graph. Therefore the caller asks for the condition, calls the function in both branches with the
-condition decided, and continues separately in both.
+graph. Therefore the rewritten caller asks for the condition, calls the function in both branches
+with the condition decided, and continues separately in both.
 """
 
 from __future__ import annotations

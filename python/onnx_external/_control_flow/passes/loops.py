@@ -103,7 +103,7 @@ def _kept(rewriter: FunctionBody, node: ast.For | ast.While) -> list[ast.stmt]:
 
 
 class _Loop:
-    """A loop that is rewritten."""
+    """A loop to rewrite, with the names that its iterations pass on."""
 
     def __init__(self, rewriter: FunctionBody, node: ast.For | ast.While) -> None:
         choice = rewriter.choice

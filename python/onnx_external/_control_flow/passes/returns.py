@@ -2,8 +2,8 @@
 
 After this pass, a chosen `if` that returns is the last statement in its block, and both its
 branches end with a return, because the statements after it have been moved into them. Statements
-cannot be moved into `with`, `try` and loops. There, flags are used: `done_1 = True` inside, and `if
-done_1: return result_1` after the statement.
+cannot be moved into `with`, `try` and loops. For these statements, flags are used: `done_1 = True`
+inside, and `if done_1: return result_1` after the statement.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ def _if(place: ast.AST, flag: str, body: list[ast.stmt], key: str) -> ast.If:
 def lifted_from_blocks(choice: Choice, body: list[ast.stmt]) -> list[ast.stmt]:
     """Replace break and continue in `with` and `try` in the body of a rewritten loop.
 
-    They are replaced only if a chosen condition decides whether they run, or if `finally` binds
-    names, because the results of an iteration are read last.
+    The exits are replaced only if a chosen condition decides whether they run, or if `finally`
+    binds names, because the results of an iteration are read last.
     """
     found: list[ast.stmt] = []
     kinds: tuple[Exit, ...] = (ast.Break, ast.Continue)

@@ -231,18 +231,18 @@ class Runtime:
     # Builtins.
 
     def bool(self, value: Any = False) -> Any:
-        """Evaluate the builtin `bool`."""
+        """Call the builtin `bool`, or its equivalent for traced values."""
         found = conditions.truth(value)
         return conditions.as_bool(found) if is_fake(found) else found
 
     def int(self, *args: Any, **rest: Any) -> Any:
-        """Evaluate the builtin `int`."""
+        """Call the builtin `int`, or its equivalent for tensors and sizes."""
         if len(args) == 1 and is_symbolic(args[0]):
             return arithmetic.whole_number(args[0])
         return builtins.int(*args, **rest)
 
     def round(self, number: Any, ndigits: Any = None) -> Any:
-        """Evaluate the builtin `round`."""
+        """Call the builtin `round`, or its equivalent for tensors and sizes."""
         if is_symbolic(number):
             return arithmetic.rounded(number, ndigits)
         return builtins.round(number, ndigits)
@@ -261,7 +261,7 @@ class Runtime:
         return arithmetic.called(function, args, rest)
 
     def float(self, *args: Any) -> Any:
-        """Evaluate the builtin `float`."""
+        """Call the builtin `float`, or its equivalent for tensors and sizes."""
         if len(args) == 1 and is_fake(args[0]):
             value = args[0].reshape(())
             return value if value.dtype == torch.float64 else value.to(torch.float32)
@@ -270,15 +270,15 @@ class Runtime:
         return builtins.float(*args)
 
     def max(self, *values: Any, **rest: Any) -> Any:
-        """Evaluate the builtin `max`."""
+        """Call the builtin `max`, or its equivalent for tensors and sizes."""
         return _extreme(builtins.max, torch.amax, torch.maximum, torch.sym_max, values, rest)
 
     def min(self, *values: Any, **rest: Any) -> Any:
-        """Evaluate the builtin `min`."""
+        """Call the builtin `min`, or its equivalent for tensors and sizes."""
         return _extreme(builtins.min, torch.amin, torch.minimum, torch.sym_min, values, rest)
 
     def sum(self, values: Any, start: Any = 0) -> Any:
-        """Evaluate the builtin `sum`."""
+        """Call the builtin `sum`, or its equivalent for tensors."""
         if not is_lazy(values):
             return builtins.sum(values, start)
         rows = whole_of(values)
@@ -286,7 +286,7 @@ class Runtime:
         return rows.sum(0, dtype=kind) + start
 
     def any(self, values: Any) -> Any:
-        """Evaluate the builtin `any`."""
+        """Call the builtin `any`, or its equivalent for tensors."""
         if is_lazy(values):
             return conditions.as_bool(whole_of(values)).any()
         found: Any = False
@@ -297,7 +297,7 @@ class Runtime:
         return found
 
     def all(self, values: Any) -> Any:
-        """Evaluate the builtin `all`."""
+        """Call the builtin `all`, or its equivalent for tensors."""
         if is_lazy(values):
             return conditions.as_bool(whole_of(values)).all()
         found: Any = True
@@ -308,27 +308,27 @@ class Runtime:
         return found
 
     def len(self, values: Any) -> Any:
-        """Evaluate the builtin `len`."""
+        """Call the builtin `len`, or its equivalent for lists that grow in the graph."""
         return length(values) if is_lazy(values) else builtins.len(values)
 
     def range(self, *args: Any) -> Any:
-        """Evaluate the builtin `range`."""
+        """Call the builtin `range`, or its equivalent for tensors and sizes."""
         return Range(*args) if builtins.any(map(is_symbolic, args)) else builtins.range(*args)
 
     def enumerate(self, iterable: Any, start: Any = 0) -> Any:
-        """Evaluate the builtin `enumerate`."""
+        """Call the builtin `enumerate`, or its equivalent for rows of tensors."""
         if is_lazy(iterable) or is_symbolic(start):
             return Enumerate(iterable, start)
         return builtins.enumerate(iterable, start)
 
     def zip(self, *values: Any, **rest: Any) -> Any:
-        """Evaluate the builtin `zip`."""
+        """Call the builtin `zip`, or its equivalent for rows of tensors."""
         if builtins.any(map(is_lazy, values)):
             return Zip(values)
         return builtins.zip(*values, **rest)  # noqa: B905
 
     def reversed(self, values: Any) -> Any:
-        """Evaluate the builtin `reversed`."""
+        """Call the builtin `reversed`, or its equivalent for rows of tensors."""
         return Reversed(values) if is_lazy(values) else builtins.reversed(values)
 
 

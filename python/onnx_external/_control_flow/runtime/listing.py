@@ -1,7 +1,7 @@
 """Implements items and methods of lists to which a loop in the graph has appended.
 
-Such a list contains a single `Collected` for the items of all iterations, where a Python list would
-contain an item for each iteration.
+A list that grows in the graph contains a single `Collected` for the items of all iterations, where
+a Python list would contain an item for each iteration.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Looks up items by a tensor's value, or by text that contains it: `parts[f"part_{index}"]`.
 
-A graph has no strings. However, the possible items are known: those whose names differ only in the
-number. Therefore a call of the item becomes a condition for each possible item.
+A graph has no strings. However, the possible items are known, because their names differ only in
+the number. Therefore a call of the item becomes a condition for each possible item.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Finds places outside a module that its code may write to: its classes and files' globals.
 
 A trace puts tensors without values wherever the code stores something: in an attribute that is set
-on first use, in a table of the class, or in a global dict. These tensors must not stay there.
+on first use, in a table of the class, or in a global dict. After the trace, tensors without values
+must not remain in such places.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _slots_of(cls: type) -> list[str]:
 
 
 class OuterPlaces(Places):
-    """All places that a module's own code may write to.
+    """All places outside a module that the module's own code may write to.
 
     State that an installed package stores for itself is restored only if it comes from a trace,
     because the package may have registered something permanently, and recorded this in a global.

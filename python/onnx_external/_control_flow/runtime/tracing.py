@@ -72,8 +72,9 @@ def _sample_rows() -> Iterator[None]:
 def _calls_left() -> Iterator[None]:
     """Keep a trace's module stack correct in the context if an exception ends a call.
 
-    Otherwise, torch would assume that it is still in that module. A call that runs up to a
-    condition ends with an exception, and so does a call whose exception the code handles.
+    Without this correction, torch would assume that the trace is still in the module that was left.
+    A call that runs up to a condition ends with an exception, and so does a call whose exception
+    the code handles.
     """
     plain = Tracer.call_module
 

@@ -124,7 +124,7 @@ def exchanged(value: Any) -> list[Any]:
 
 
 def _state(value: Any) -> Any:
-    """Return a value that differs after an argument was changed in place."""
+    """Return a value by which a later in-place change of an argument can be detected."""
     leaves, spec = pytree.tree_flatten(value)
     return spec, [(id(e), e._version) if isinstance(e, torch.Tensor) else None for e in leaves]
 

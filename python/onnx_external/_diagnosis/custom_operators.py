@@ -19,8 +19,8 @@ from .capturing import Captured, Stored, exchanged, replaced
 from .guessed_shapes import Size, guess_size
 
 ShapeFunction = Callable[..., Any]
-"""A function that takes the number of an output and the module's arguments. It returns the output's
-shape, or None if the shape has to be guessed."""
+"""A function that takes the number of an output and the module's arguments. The function returns
+the output's shape, or None if the shape has to be guessed."""
 
 DOMAIN = "onnx_external.custom"
 """The domain of nodes that represent custom operators in an ONNX graph."""

@@ -1,7 +1,7 @@
 """Defines rules for splitting a text into words, by pre-tokenizer names in GGUF files.
 
-A GGUF file gives only the name of its pre-tokenizer. These are the rules of the tokenizers that
-have these names. For an unknown name, no rule is guessed.
+A GGUF file gives only the name of its pre-tokenizer. This module has the rules of the tokenizers
+with known names. For an unknown name, no rule is guessed.
 """
 
 from __future__ import annotations

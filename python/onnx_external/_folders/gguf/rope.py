@@ -123,7 +123,7 @@ def _divided(theta: float, size: int, divisors: list[float], positions: int) -> 
     """Return settings under which the plain frequencies are divided by the given divisors.
 
     If settings of Llama 3 give the same divisors, they are returned: the model was trained with
-    these numbers. Otherwise, the divisors themselves become factors of `longrope`.
+    these numbers. In all other cases, the divisors themselves become factors of `longrope`.
     """
     factor, wanted = max(divisors), np.array(divisors, dtype=np.float32)
     for low, high in _BANDS:

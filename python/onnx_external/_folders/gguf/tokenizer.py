@@ -1,7 +1,7 @@
 """Converts the tokenizer in a GGUF file's keys to tokenizer.json and tokenizer_config.json.
 
 Two kinds are supported: byte-level BPE (`gpt2`), and sentencepiece's BPE (`llama`), which has
-scores instead of merges. Both become a BPE model of the tokenizers library.
+scores instead of merges. Both kinds become a BPE model of the tokenizers library.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Moves rotary embeddings into GroupQueryAttention, using tables for all positions.
 
-With sequence lengths, GroupQueryAttention knows the position of each token. Therefore it can rotate
-queries and keys itself if the tables of cosines and sines depend only on the positions.
+With sequence lengths, GroupQueryAttention knows the position of each token. Therefore the operator
+can rotate queries and keys itself if the tables of cosines and sines depend only on the positions.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _KINDS = {
 def fuse_skip_norms(graph: onnx_ir.Graph) -> int:
     """Merge additions whose sum is also used into the norms after them; return their number.
 
-    Such a node belongs to two modules: the end of one layer, and the start of the next layer. The
+    A merged node belongs to two modules: the end of one layer, and the start of the next layer. The
     last norm is not merged, because the sum is the result of the last layer, which can be cut out.
 
     Args:

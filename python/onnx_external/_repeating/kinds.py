@@ -1,7 +1,7 @@
 """Detects similar layers in lists of modules.
 
-Two layers are of the same kind if they have the same classes, settings, shapes and tables. This
-only groups layers. That they are equivalent is proved from their operators (`proof`).
+Two layers are of the same kind if they have the same classes, settings, shapes and tables. The
+kinds only group the layers. That they are equivalent is proved from their operators (`proof`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Records a model's operators, without tensor values.
 
-torch.export runs a model on fake tensors and records a graph, which takes a long time. Here the
-model is run in the same way, for the sizes of the example, but only a list is recorded: each
-operator with the origins of its operands, and each condition on a size.
+torch.export runs a model on fake tensors and records a graph, which takes a long time. In this
+module, the model is run in the same way, for the sizes of the example, but only a list is recorded:
+each operator with the origins of its operands, and each condition on a size.
 """
 
 from __future__ import annotations

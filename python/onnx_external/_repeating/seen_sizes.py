@@ -1,9 +1,9 @@
 """Replaces sizes with numbers that report their uses.
 
 A condition on a size decides what a trace does, but no operator shows the condition. While a model
-is recorded, its sizes are numbers that record their comparisons. They also record conversions to
-plain numbers, which do not report further uses. For comparisons of other numbers, only the outcome
-is recorded.
+is recorded, its sizes are numbers that record their comparisons. These numbers also record
+conversions to plain numbers, which do not report further uses. For comparisons of other numbers,
+only the outcome is recorded.
 """
 
 from __future__ import annotations

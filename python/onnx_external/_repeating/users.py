@@ -46,7 +46,7 @@ def more_users(places: Places, stacks: Sequence[Stack]) -> dict[str, int]:
 
 
 def _is_passed_on(own: Segment | None, template: Segment, users: Counter[Segment | None]) -> bool:
-    """Return whether each layer has its own such value, read there or in the next layer."""
+    """Return whether each layer has a value of its own that it or the next layer reads."""
     if own is None or own.stack != template.stack:
         return False
     if own == template:

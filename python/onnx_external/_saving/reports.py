@@ -78,7 +78,7 @@ class SavedTensor:
 
 @dataclass(frozen=True)
 class SavedModel:
-    """One model of a save."""
+    """One of the models that a save has written or planned."""
 
     model: str
     """The path of the model."""
@@ -182,7 +182,7 @@ class SaveReport(_Document):
 
     @property
     def folder(self) -> str:
-        """The folder of the models."""
+        """The folder that contains the saved models."""
         return os.path.dirname(self.models[0].model)
 
     @property
@@ -386,7 +386,7 @@ class InspectedTensor:
     dtype: str
     """Torch's name of the element type, such as "bfloat16"."""
     shape: list[int]
-    """The shape in the file."""
+    """The shape of the tensor in the file."""
     nbytes: int
     """The size of the tensor in bytes, if stored contiguously."""
     file: str | None = None
@@ -419,9 +419,9 @@ class Inspection(_Document):
     bytes: int
     """The sum of all tensors' `nbytes`."""
     files: int
-    """The number of files."""
+    """The number of files that were inspected."""
     file_bytes: int
-    """The size of all files."""
+    """The size of all inspected files in bytes."""
     version: str | None = None
     """The version of a torch archive or of GGUF, or the IR version and opsets of a model."""
     producer: str | None = None

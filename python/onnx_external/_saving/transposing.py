@@ -3,8 +3,8 @@
 torch's exporter puts a Transpose between the weight of a linear layer and its MatMul, and torch's
 optimizer folds the Transpose into the weight. A graph that is exported without weights, or without
 the optimizer, keeps the node, and quantizers that look for the weight of a MatMul do not find it.
-Here an initializer of the reversed shape replaces the weight and its Transpose in the graph, and a
-save transposes the weight while it is written.
+The functions in this module replace the weight and its Transpose in the graph by an initializer of
+the reversed shape, and a save transposes the weight while it is written.
 """
 
 from __future__ import annotations

@@ -51,9 +51,10 @@ def registered_attributes() -> dict[str, tuple[str, ...]]:
 def register_class(cls: type | str, flatten: Flatten | Sequence[str]) -> None:
     """Register which tensors the objects of a class contain, for all later calls.
 
-    Otherwise, objects of unknown classes in a checkpoint are skipped. The classes of transformers
-    (caches, outputs) are known, but a registration with the same name takes precedence. Exports
-    look into the objects of a class if the names of its attributes are registered.
+    Without a registration, objects of unknown classes in a checkpoint are skipped. The classes of
+    transformers (caches, outputs) are known, but a registration with the same name takes
+    precedence. Exports look into the objects of a class if the names of its attributes are
+    registered.
 
     Args:
         cls: the class, or its name in pickles, "module.Class"; "module.*" means all classes in a

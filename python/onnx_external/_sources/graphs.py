@@ -59,7 +59,7 @@ class Given(NamedTuple):
     """For each model: the name, the ModelProto or file, and the folder of its external data.
     External data with the location `_core.loose_location` and the offset N is tensor number N."""
     tensors: list[Loose]
-    """The tensors of all models."""
+    """The tensors that were moved out of all models."""
 
 
 class _Taken(NamedTuple):

@@ -44,7 +44,7 @@ class Conditional(NamedTuple):
     tests: tuple[Any, ...]
     """The sympy expressions that are true if the branch is taken."""
     guard: Any
-    """torch's guard."""
+    """The guard, as torch represents it."""
 
 
 _stacks: weakref.WeakKeyDictionary[ShapeEnv, list[Any]] = weakref.WeakKeyDictionary()
@@ -136,7 +136,7 @@ def _restore(environment: Any, facts: Mapping[str, Any], hints: Mapping[Any, Any
 
 
 def _hints(environment: Any) -> dict[Any, Any]:
-    """Return the sizes of the example, by symbol."""
+    """Return the sizes in the example, by torch's symbol for each size."""
     found: dict[Any, Any] = next(
         getattr(environment, name) for name in _HINTS if hasattr(environment, name)
     )

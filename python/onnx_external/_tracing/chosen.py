@@ -2,8 +2,8 @@
 
 After `if n % 4: n = n + 4 - n % 4`, the size n has one of two values. In the graph, torch
 represents it by a symbol without a value, on which no decision can be based. However, n is equal to
-Where(n % 4 != 0, n + 4 - n % 4, n). Therefore it has a value for the example, and decisions based
-on this value become guards on the sizes of the inputs.
+Where(n % 4 != 0, n + 4 - n % 4, n). Therefore n has a value for the example, and decisions based on
+this value become guards on the sizes of the inputs.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def expression_of(value: Any) -> Any:
 def decided_by_definitions() -> Iterator[None]:
     """Turn decisions about sizes that conditions choose into guards inside the context.
 
-    Otherwise, torch would add an assertion to the graph, which ONNX cannot represent.
+    Outside this context, torch would add an assertion to the graph, which ONNX cannot represent.
     """
     plain = ShapeEnv.guard_or_defer_runtime_assert
 

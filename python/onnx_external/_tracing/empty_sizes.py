@@ -1,8 +1,8 @@
 """Records conditions on sizes that torch decides silently by assuming that no size is 0.
 
-`x.shape[0] == 0` is false in a trace, and no guard records this. Here such conditions are recorded,
-both as guards and on the value of the condition, so that rewritten code can leave the decision to
-the graph.
+`x.shape[0] == 0` is false in a trace, and no guard records this. This module records such
+conditions, both as guards and on the value of the condition, so that rewritten code can leave the
+decision to the graph.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _FLAGS = (
     ("warnings", "showwarning"),
     ("warnings", "_showwarnmsg_impl"),
 )
-"""The module attributes that are restored."""
+"""The attributes of Python modules whose values are restored."""
 _CONFIGS = ("torch._dynamo.config", "torch._functorch.config", "torch.fx.experimental._config")
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")
 _OBJECTS = 50_000

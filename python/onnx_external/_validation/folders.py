@@ -38,7 +38,7 @@ def _folder_of(
 
 
 def graph_of(model: str, against: Any, inputs: Any, task: str | None, dtype: str | None) -> Graph:
-    """Return the reference for one graph."""
+    """Return the reference with which one graph is compared."""
     refuse_at_once(against)
     folder = _folder_of(model, against, inputs, task, dtype)
     return folder.graphs()[Path(model).stem]

@@ -1,9 +1,9 @@
 """Converts complex numbers to pairs of real numbers, by torch's own decompositions.
 
 torch.onnx supports about thirty operators on complex values, but not `exp`, `einsum`, writes into
-slices or products with `1j`. It represents a complex value as a real one with an additional last
-dimension of 2. Here a program is converted to real and imaginary parts instead. Only operators
-without a decomposition, such as Fourier transforms, are left to torch.onnx.
+slices or products with `1j`. torch.onnx represents a complex value as a real one with an additional
+last dimension of 2. This module instead converts a program to real and imaginary parts. Only
+operators without a decomposition, such as Fourier transforms, are left to torch.onnx.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class _Conversion:
         self.names: dict[str, str] = {}
 
     def run(self) -> _Conversion:
-        """Convert all nodes of the graph."""
+        """Convert all nodes of the graph to real numbers."""
         for node in self.module.graph.nodes:
             self.made[node] = self._converted(node)
         return self

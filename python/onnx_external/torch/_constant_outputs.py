@@ -19,8 +19,8 @@ _LARGEST = torch.finfo(torch.float32).max
 def numbers_as_tensors(program: torch.export.ExportedProgram) -> Iterator[None]:
     """Turn constant scalars among a program's results into 0-d tensors inside the context.
 
-    torch.onnx fails on such a number (AttributeError: 'int' object has no attribute 'name'). It
-    leaves out results that are None.
+    torch.onnx fails on such a number (AttributeError: 'int' object has no attribute 'name').
+    Results that are None are left out by torch.onnx.
 
     Raises:
         ExportError: a constant is not a number.

@@ -1,7 +1,7 @@
 """Names the dynamic dimensions in a graph.
 
 torch names dimensions after its symbols (`s77`, `u0`), even if `dynamic_shapes` has a name for
-them. Here they get names by their role, with one name for one size.
+them. This module gives dimensions names by their role, with one name for one size.
 """
 
 from __future__ import annotations

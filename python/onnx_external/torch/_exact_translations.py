@@ -17,7 +17,7 @@ _HALF = 2**32
 
 
 def exact_translations() -> dict[Any, Callable[..., Any]]:
-    """Return the translations, by operator."""
+    """Return this module's ONNX translations, by torch operator."""
     aten = torch.ops.aten
     return {
         aten.div.Tensor_mode: _division,

@@ -54,7 +54,7 @@ def _run_by(target: nn.Module | Program, weights: Any, is_made: bool) -> Any:
 
 @dataclass
 class Attempt:
-    """One graph, and the data to store with it."""
+    """One graph that was made, and the data to store with it."""
 
     found: Captured
     made: Skeleton
@@ -136,7 +136,7 @@ class Exporter:
     ways: ModuleWays[Attempt] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Prepare the ways of exporting to try."""
+        """Prepare the list of ways in which the export is tried."""
         self.ways = ModuleWays(self.target, self.calls, self.how, self._captured, self._judge)
 
     @property

@@ -70,7 +70,7 @@ _TRIED = 128
 
 @dataclass(frozen=True)
 class Input:
-    """An input of a program."""
+    """An input of a torch.export program."""
 
     name: str
     dims: tuple[Any, ...] | None
@@ -116,7 +116,7 @@ class Sizes:
     def disproved(self, call: Call) -> list[Guard]:
         """Return the assumptions that need not be reported if the graph agrees for a call.
 
-        These are guards of operators that exclude one size (torch often excludes 1), if the call
+        An operator's guard that excludes one size (torch often excludes 1) is disproved if the call
         has that size. Conditions in the user's code are not included, because their branches may
         agree by chance; nor are guards that exclude several sizes. A call without elements proves
         nothing.

@@ -14,7 +14,7 @@ from ._exact_translations import operators
 
 
 def image_translations() -> dict[Any, Callable[..., Any]]:
-    """Return the translations, by operator."""
+    """Return this module's ONNX translations, by torch operator."""
     aten = torch.ops.aten
     return {
         aten.avg_pool2d.default: _average_pool,

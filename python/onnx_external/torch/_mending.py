@@ -36,7 +36,7 @@ def _rename_inputs(model: onnx_ir.Model) -> None:
 def _remove_zero_biases(model: onnx_ir.Model) -> None:
     """Remove the two-dimensional zero bias that torch.onnx adds to a Conv3d without a bias.
 
-    Otherwise only torch's optimizer would repair it.
+    Without this function, only torch's optimizer would repair the bias.
     """
     for node in all_nodes(model):
         bias = node.inputs[2] if node.op_type == "Conv" and len(node.inputs) > 2 else None

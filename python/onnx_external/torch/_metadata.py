@@ -1,7 +1,7 @@
 """Reduces a graph's metadata to scopes and source lines, without data about the machine.
 
 torch writes the whole stack trace of each node into the model, with paths on the exporting machine,
-and names the node's module three times. This is nine tenths of a graph without weights.
+and names the node's module three times. These texts are nine tenths of a graph without weights.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ._signs import is_negative
 
 
 def missing_translations() -> dict[Any, Callable[..., Any]]:
-    """Return the translations, by operator."""
+    """Return this module's ONNX translations, by torch operator."""
     aten = torch.ops.aten
     return {
         aten.amax.default: _greatest,

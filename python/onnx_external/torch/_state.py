@@ -37,7 +37,7 @@ class Changed:
 
     @property
     def note(self) -> Note:
-        """A note for the report on this change."""
+        """The note for the report on the changed buffer or input."""
         what, start = "input", "what is given"
         if self.is_buffer:
             what, start = "buffer", "its value in the model"

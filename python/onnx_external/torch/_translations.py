@@ -108,8 +108,8 @@ def _copied(value: Any, source: Any, _: bool = False) -> Any:
 def _condition(test: Any, then: Any, otherwise: Any, operands: Sequence[Any]) -> Any:
     """Translate torch.cond, also for values that are known during the translation.
 
-    In a branch for `n == 2`, torch knows that n is 2, and the results of conditions on n. These are
-    plain Python values, but torch.onnx expects values of a graph.
+    In a branch for `n == 2`, torch knows that n is 2, and the results of conditions on n. These
+    results are plain Python values, but torch.onnx expects values of a graph.
     """
     from torch.onnx._internal.exporter._torchlib.ops.hop import higher_order_cond
 

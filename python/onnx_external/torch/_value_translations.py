@@ -14,7 +14,7 @@ from ._signs import angle_of
 
 
 def value_translations() -> dict[Any, Callable[..., Any]]:
-    """Return the translations, by operator."""
+    """Return this module's ONNX translations, by torch operator."""
     aten = torch.ops.aten
     return {
         aten.floor.default: _rounded("floor"),

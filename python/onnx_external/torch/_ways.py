@@ -41,7 +41,7 @@ class Ways(Generic[_T]):
         self.start()
 
     def start(self) -> None:
-        """Forget all graphs, and start again."""
+        """Forget all graphs that were made, so that all ways can be tried again."""
         self.rewriter: Rewriter | None = None
         self.rewriting: Rewriting | None = None
         """The rewriting of the last graph; None if it was made without rewriting."""
@@ -57,7 +57,7 @@ class Ways(Generic[_T]):
         return self.again(None) if self.how["rewrite"] is True else self.tried(self.traced)
 
     def tried(self, make: Callable[[], _T]) -> _T:
-        """Make a graph or, if this fails, another graph."""
+        """Make a graph by the given function or, if it fails, in another way."""
         try:
             return make()
         except ExportError as error:
@@ -115,7 +115,7 @@ class Ways(Generic[_T]):
         return self.retraced()
 
     def retraced(self) -> _T:
-        """Trace the rewritten code."""
+        """Make a graph by tracing the rewritten code."""
         assert self.rewriter is not None
         try:
             return self.traced_rewritten(self.rewriter)

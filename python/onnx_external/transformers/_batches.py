@@ -25,8 +25,8 @@ class FusedAttention(NamedTuple):
     is_fused: bool
     """True if the graph has attention operators."""
     takes_one_row: bool
-    """True if an operator accepts several tokens after a cache only for batch size 1. This is the
-    case for ONNX Runtime's GroupQueryAttention, unless it gets the lengths of the new tokens."""
+    """True if an operator accepts several tokens after a cache only for batch size 1. ONNX
+    Runtime's GroupQueryAttention does, unless it gets the lengths of the new tokens."""
     by_lengths: bool
     """True if an operator only uses sequence lengths, and no other mask."""
 

@@ -64,7 +64,7 @@ class Judging:
     size: int
     """The size of the weights in bytes."""
     options: Mapping[str, Any]
-    """The options of the save."""
+    """The options with which the graphs are saved."""
     merged: Graph | None = None
     """The graph into which the decoder's graphs are merged, if it is saved."""
     crossed: Graph | None = None

@@ -19,7 +19,7 @@ from ..torch._guards import Guard, Sizes
 from ._loading import told
 
 Graphs = Literal["one", "two"]
-"""The number of graphs for a decoder."""
+"""The number of graphs into which a decoder is exported."""
 _GROWING = ("DynamicLayer", "DynamicSlidingWindowLayer")
 """The classes of cache layers that grow with each token."""
 

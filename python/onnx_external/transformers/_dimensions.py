@@ -73,7 +73,7 @@ def _bound(exported: torch.export.ExportedProgram) -> dict[str, int]:
 def fix_bound_dimensions(model: onnx_ir.Model, exported: torch.export.ExportedProgram) -> None:
     """Fix dimensions to the example's size if any other size would break the graph.
 
-    Such dimensions occur in inputs, and in values that are computed from inputs.
+    The fixed dimensions occur in inputs, and in values that are computed from inputs.
     """
     bound = {symbol: str(size) for symbol, size in _bound(exported).items()}
     if bound:

@@ -151,7 +151,7 @@ def in_choices(made: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def has_head_behind_decoder(model: Any) -> bool:
     """Return whether a model has a classification head after its decoder.
 
-    In this case, forward() passes the encoder's text, shifted by one token, to the decoder.
+    With such a head, forward() passes the encoder's text, shifted by one token, to the decoder.
     """
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES as bare
 

@@ -148,8 +148,8 @@ class FolderExporter:
         """Merge the query, key and value products of a single graph with sequence lengths.
 
         A merged matrix does not correspond to a key: other checkpoints and adapters cannot fill it
-        by name, and it cannot keep the codes of a quantized checkpoint. So this is only done for
-        attention="lengths", the form for GPUs, where every node costs time.
+        by name, and it cannot keep the codes of a quantized checkpoint. So products are only merged
+        for attention="lengths", the form for GPUs, where every node costs time.
         """
         graphs, tracing = dict(self.choice.graphs), self.choice.ways.tracing
         if len(graphs) > 1 or self.options["layout"] == "link" or self.loaded.quantized:

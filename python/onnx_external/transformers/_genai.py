@@ -1,6 +1,6 @@
 """Writes genai_config.json, which ONNX Runtime GenAI needs to run a decoder or Whisper.
 
-Tested with onnxruntime-genai 0.18. It expects one graph with `past_key_values.0.key` among its
+Tested with onnxruntime-genai 0.18. GenAI expects one graph with `past_key_values.0.key` among its
 inputs and `present.0.key` among its outputs, and caches of one size in all layers. A Whisper
 consists of an encoder that also returns keys and values for the decoder's cache, and a decoder for
 the steps. audio_processor_config.json describes how to compute the encoder's input from sound.

@@ -211,8 +211,8 @@ def name_dimensions(
     """Name dynamic sizes by their role, with one name for each size.
 
     torch uses different symbols for sizes that it does not know to be equal, such as the batch
-    sizes of a text and of its mask. These get one name if their roles and their sizes in the
-    example are equal.
+    sizes of a text and of its mask. Two such sizes get one name if their roles and their sizes in
+    the example are equal.
 
     Args:
         model: the graph, whose inputs and outputs already have their names.

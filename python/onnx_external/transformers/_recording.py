@@ -2,8 +2,8 @@
 
 The tensors of a model may differ from those of its checkpoint: the experts of a layer may be one
 tensor, or three projections may be one tensor in the file. transformers has a table of such
-conversions, and code that applies it to tensors. Here, this code is applied to tensors without
-data, and its operations are recorded: which keys are used, in which order, and how they are sliced,
+conversions, and code that applies it to tensors. This module applies this code to tensors without
+data, and records its operations: which keys are used, in which order, and how they are sliced,
 stacked and transposed.
 """
 

@@ -37,7 +37,7 @@ class Repeating:
     tracing: Tracing
     inputs: Inputs
     done: set[str] = field(default_factory=set)
-    """The graphs that were made in this way."""
+    """The graphs that were made by repeating layers."""
     notes: list[tuple[str, str]] = field(default_factory=list)
     """For other graphs, remarks on why their layers were not repeated."""
     _refused: set[str] = field(default_factory=set)

@@ -104,7 +104,7 @@ def _keys(made: Made) -> Iterable[str]:
 
 
 def _without_cast(made: Made) -> Made | None:
-    """Return how a weight is made without casts; None unless all of its parts are cast."""
+    """Return how a weight is made, without its casts; None if some of its parts are not cast."""
     if isinstance(made, Step):
         if made.name == "cast":
             return made.of if not _casts(made.of) else None
@@ -126,8 +126,9 @@ def _casts(made: Made) -> bool:
 def _put_cast(value: onnx_ir.Value, dtype: str) -> None:
     """Change the type of a weight, and append a Cast to it.
 
-    Nodes that only move the weight's elements use the new type, and a Cast follows them. So a
-    weight and its Transpose stay together for the save, and an embedding takes half of the memory.
+    Nodes that only move the weight's elements use the new type, and a Cast follows them. As a
+    result, a weight and its Transpose stay together for the save, and an embedding takes half of
+    the memory.
     """
     import onnx_ir
 

@@ -52,13 +52,13 @@ class Pick:
     number: int
     name: str
     values: torch.Tensor
-    """The values from which the operator picked."""
+    """The values among which the operator (such as argmax or topk) picked."""
     dim: int | None
     """The dimension along which the operator picked; None for all dimensions."""
     keeps: bool
-    """True if the result keeps the dimension."""
+    """True if the operator's result keeps the dimension, with size 1."""
     falls: bool
-    """True if the largest values come first."""
+    """True if the operator picks the largest values first, False for the smallest."""
     together: int
     places: torch.Tensor
 

@@ -199,7 +199,7 @@ class Session:
 
     @property
     def output_names(self) -> list[str]:
-        """The names of the outputs, in order."""
+        """The names of the model's outputs, in the order of the model."""
         return [form.name for form in self.outputs]
 
     def feed(self, given: Mapping[str, Value], what: str) -> dict[str, Value]:

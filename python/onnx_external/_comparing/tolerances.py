@@ -30,11 +30,11 @@ class Tolerance:
     row: float = 0.0
     """The allowed difference relative to the largest element of the row."""
     most: float = 0.0
-    """The maximum of that difference if the largest elements of the row are equal on both sides."""
+    """The limit of the difference that `row` allows if a row's largest elements are equal."""
     precision: str | None = None
     """The float type that determines the tolerance."""
     scales: Scales | None = None
-    """The scales of slices that have their own."""
+    """The scales of those slices that are not compared by the array's scale."""
     rest: float = 0.0
     """The allowed difference in a slice of small elements, which may be remainders of large
     elements; at most `most`."""
@@ -49,7 +49,7 @@ class _Precision(NamedTuple):
     """The resolution of a float type, and the tolerance for its results."""
 
     atol: float
-    """The tolerance for elements of magnitude 1."""
+    """The absolute tolerance, for elements of magnitude 1."""
     rtol: float
     step: float
     """The distance from 1 to the next larger number of the type."""

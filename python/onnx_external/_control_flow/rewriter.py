@@ -50,7 +50,7 @@ class Rewriting:
     """The rewritten functions, and what is known about the paths through them."""
 
     changes: list[Change] = field(default_factory=list)
-    """The changes, one for each rewritten function."""
+    """The changes to the source code, one for each rewritten function."""
     places: list[str] = field(default_factory=list)
     """The lines of the rewritten conditions and loops: "model.py:12"."""
     notes: list[str] = field(default_factory=list)

@@ -28,7 +28,7 @@ _KEYED = frozenset(
 
 @dataclass(frozen=True)
 class Change:
-    """A function before and after it was rewritten."""
+    """The source of one function before and after rewriting."""
 
     name: str
     path: str

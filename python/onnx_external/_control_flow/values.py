@@ -32,7 +32,7 @@ class Undefined:
 
 
 UNDEFINED = Undefined()
-"""The value of a name that is not bound."""
+"""The value that rewritten code uses for a name that is not bound."""
 
 _SYMBOLIC = (torch.SymBool, torch.SymInt, torch.SymFloat)
 
@@ -82,7 +82,7 @@ def same_value(one: Any, other: Any) -> bool:
 
 
 def described(value: Any) -> str:
-    """Describe the value for a message."""
+    """Return a description of the value for use in a message."""
     if isinstance(value, torch.Tensor):
         return f"a tensor of {str(value.dtype).removeprefix('torch.')}"
     if value is UNDEFINED:

@@ -33,7 +33,7 @@ class Function:
 
     @property
     def path(self) -> str:
-        """The file of the function."""
+        """The path of the file that defines the function."""
         return self.code.co_filename
 
     @property
@@ -52,7 +52,7 @@ class Function:
         return {*self.function.__globals__, *self.code.co_freevars}
 
     def tree(self) -> FunctionNode:
-        """Return a copy of the definition."""
+        """Return a copy of the function's syntax tree."""
         return copy_of(self.node)
 
 

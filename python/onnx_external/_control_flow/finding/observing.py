@@ -55,7 +55,7 @@ class Seen:
     """The kind of the node: if, while, for, and, or, not, ..."""
     function: str
     path: str
-    """The full path of the file."""
+    """The full path of the file that contains the condition or loop."""
     tensor: bool = False
     sets: dict[int, _Outcomes] = field(default_factory=dict)
 

@@ -14,7 +14,7 @@ _COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 
 
 def boolean(choice: Choice, node: ast.BoolOp) -> ast.expr:
-    """Rewrite `a and b and c`, or the same with `or`."""
+    """Rewrite `a and b and c`, or the same with `or`, as a call of the runtime."""
     choice.note(choice.key(node))
     how = "and_" if isinstance(node.op, ast.And) else "or_"
     parts = {f"__part{place}": each for place, each in enumerate(node.values)}
@@ -23,7 +23,7 @@ def boolean(choice: Choice, node: ast.BoolOp) -> ast.expr:
 
 
 def negation(choice: Choice, node: ast.UnaryOp) -> ast.expr:
-    """Rewrite `not a`."""
+    """Rewrite an expression `not a` as a call of the runtime."""
     choice.note(choice.key(node))
     return expression(node, "__oe_rt__.not_(__value)", __value=node.operand)
 

@@ -45,7 +45,7 @@ class _Fill(ast.NodeTransformer):
 
 
 def name(place: ast.AST, word: str) -> ast.expr:
-    """Return a node that reads a name."""
+    """Return a syntax node that reads the variable of the given name."""
     return at(ast.Name(word, ast.Load()), place)
 
 
@@ -55,7 +55,7 @@ def get(word: str, bound: Iterable[str]) -> str:
 
 
 def tuple_of(texts: Sequence[str]) -> str:
-    """Return the source text of a tuple."""
+    """Return the source text of a tuple of expressions."""
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 

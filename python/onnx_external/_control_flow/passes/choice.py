@@ -53,10 +53,10 @@ class Choice:
     done: dict[str, None] = field(default_factory=dict)
     """The keys of the rewritten nodes, in order."""
     number: int = 0
-    """The number in the last generated name."""
+    """The number that was appended to the last generated name."""
 
     def key(self, node: ast.AST) -> str:
-        """Return the key of a node."""
+        """Return the key that identifies a syntax node in the user's source."""
         made: str | None = getattr(node, _KEY, None)
         return made if made is not None else key_of(self.path, node)
 

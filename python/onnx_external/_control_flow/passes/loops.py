@@ -54,7 +54,7 @@ def _flagged_breaks(body: Sequence[ast.stmt], flag: str) -> list[ast.stmt]:
 
 
 def for_(rewriter: FunctionBody, node: ast.For) -> list[ast.stmt]:
-    """Rewrite a `for`, if necessary."""
+    """Rewrite a `for` loop, if it or a condition that leaves it is chosen."""
     if not rewriter.choice.must(node):
         keep_rows(node.iter)
         node.iter = rewriter.expr(node.iter)
@@ -77,7 +77,7 @@ def for_(rewriter: FunctionBody, node: ast.For) -> list[ast.stmt]:
 
 
 def while_(rewriter: FunctionBody, node: ast.While) -> list[ast.stmt]:
-    """Rewrite a `while`, if necessary."""
+    """Rewrite a `while` loop, if it or a condition that leaves it is chosen."""
     choice = rewriter.choice
     if not choice.must(node):
         node.test = rewriter.expr(node.test)
@@ -155,13 +155,13 @@ class _Loop:
         return rewriter.inner(node, self.named("body"), params, made, self.shared)
 
     def give(self, place: ast.stmt, broken: bool, bound: frozenset[str]) -> ast.stmt:
-        """Return a `return` statement with the state."""
+        """Return a `return` statement that returns the state of the loop."""
         flag = [str(broken)] if self.breaks else []
         texts = [*flag, *(get(each, bound) for each in self.carried)]
         return statement(place, f"return {tuple_of(texts)}")
 
     def call(self, how: str, front: str, **parts: ast.expr) -> ast.stmt:
-        """Return the call that runs the loop."""
+        """Return the call of the runtime that runs the loop."""
         flag = ["broken"] if self.breaks else []
         init = ["False"] if self.breaks else []
         init += [get(each, self.bound) for each in self.carried]

@@ -125,7 +125,7 @@ def _holds_in_test_alone(choice: Choice, node: ast.IfExp) -> bool:
 
 
 class _Part(NamedTuple):
-    """A part of an expression, which can be replaced."""
+    """A part of an expression that can be replaced with another expression."""
 
     node: ast.expr
     owner: ast.AST

@@ -31,7 +31,7 @@ def called(function: Callable[..., Any], args: tuple[Any, ...], rest: dict[str, 
 
 
 def whole_number(value: Any) -> Any:
-    """Return int() of a tensor or a size."""
+    """Return the value of int() for a tensor or a size."""
     if isinstance(value, (torch.SymInt, torch.SymBool)):
         return value
     return (_number(value) if isinstance(value, torch.SymFloat) else value.reshape(())).to(
@@ -40,7 +40,7 @@ def whole_number(value: Any) -> Any:
 
 
 def rounded(value: Any, digits: Any = None) -> Any:
-    """Return round() of a tensor or a size."""
+    """Return the value of round() for a tensor or a size."""
     if not isinstance(value, torch.SymFloat) and not _is_float(value):
         if digits is None or digits >= 0:
             return value
@@ -139,4 +139,4 @@ _MATH: dict[Any, Callable[..., _Number]] = {
     math.isfinite: torch.isfinite,
 }
 _WHOLE = frozenset({math.floor, math.ceil, math.trunc})
-"""Functions that return integers."""
+"""Functions of the module math that return integers."""

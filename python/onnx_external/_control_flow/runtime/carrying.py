@@ -43,7 +43,7 @@ class Growth:
 
     dim: int
     start: Any
-    """The size before the first iteration."""
+    """The size of the growing dimension before the first iteration."""
     by: int
 
 
@@ -59,7 +59,7 @@ class Emitted:
     """The maximum length of the items, if their lengths differ."""
 
     def tensors(self, item: Any) -> Iterator[torch.Tensor]:
-        """Yield the tensors of an item."""
+        """Yield the tensors of which an item consists."""
         kept = None
         if isinstance(item, Collected):
             item, kept = item.values.squeeze(0), item.kept
@@ -106,7 +106,7 @@ class Carried:
     marked: list[Place] = field(default_factory=list)
     """The lists that contain a mark for the items of earlier iterations."""
     marks: list[Mark] = field(default_factory=list)
-    """The marks, one for each list in `marked`."""
+    """The marks for items of earlier iterations, one for each list in `marked`."""
     counts_rounds: bool = False
     """True if the loop knows its number of iterations, and so how many items a mark stands for."""
     slots: list[tuple[int, Any]] = field(default_factory=list)
@@ -192,7 +192,7 @@ class Carried:
         return value
 
     def refused(self, message: str) -> RewriteError:
-        """Return an error that names the loop."""
+        """Return an error for a loop that cannot be rewritten; it names the loop."""
         return RewriteError(message, self.key)
 
     def full(self, leaves: list[Any]) -> tuple[tuple[Any, ...], list[Any]]:
@@ -206,7 +206,7 @@ class Carried:
         return full[0]
 
     def write(self, values: list[Any]) -> None:
-        """Write values to the objects."""
+        """Write values to the objects that the loop changes."""
         for (number, key), value in zip(self.slots, values, strict=True):
             content = self.places.all[number].read()
             put_key(content, key, value)

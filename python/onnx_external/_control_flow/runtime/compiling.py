@@ -23,7 +23,7 @@ _QUESTIONS = ("is_compiling", "is_dynamo_compiling", "is_exporting")
 
 @dataclass
 class Asked:
-    """A flag for whether the user's code has asked."""
+    """A flag that is set if the user's code asks whether it is being compiled."""
 
     ever: bool = False
 

@@ -74,7 +74,7 @@ def as_bool(value: Any) -> torch.Tensor:
 
 
 def negated(value: Any) -> Any:
-    """Return `not value`."""
+    """Return `not value`, as a traced condition if the value is traced."""
     test = truth(value)
     if isinstance(test, bool):
         return not test
@@ -84,12 +84,12 @@ def negated(value: Any) -> Any:
 
 
 def both(state: State, parts: tuple[Function, ...]) -> Any:
-    """Return `a and b and ...`."""
+    """Return `a and b and ...`, as a traced condition if a part is traced."""
     return _folded(state, parts, True)
 
 
 def either(state: State, parts: tuple[Function, ...]) -> Any:
-    """Return `a or b or ...`."""
+    """Return `a or b or ...`, as a traced condition if a part is traced."""
     return _folded(state, parts, False)
 
 

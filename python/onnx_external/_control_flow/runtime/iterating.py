@@ -145,7 +145,7 @@ def comprehended(state: State, iterable: Any, make: Make, test: Make | None, key
 
 
 def _kept(found: list[Any], tests: list[Any], key: str) -> Rows:
-    """Return the items whose conditions hold."""
+    """Return the items of a comprehension whose conditions hold."""
     for each in found:
         if not isinstance(each, torch.Tensor):
             raise RewriteError(

@@ -65,7 +65,7 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
         return list(dict.fromkeys([*self._written, *changed]))
 
     def inside(self, value: Any) -> Any:
-        """Return the stand-in for a value."""
+        """Return the stand-in for an outer tensor; return any other value unchanged."""
         if isinstance(value, slice):
             return slice(*(self.inside(each) for each in (value.start, value.stop, value.step)))
         if isinstance(value, (Collected, Rows)):

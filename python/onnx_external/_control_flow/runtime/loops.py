@@ -278,7 +278,7 @@ class _Bounded:
         return (round_.number + 1, *buffers, *out)
 
     def _round(self, given: Any) -> _Round:
-        """Unpack the operands of an iteration."""
+        """Return the operands of an iteration as named values."""
         loop, growth = self.loop, self.carried.growth
         many, front = len(loop.now) + len(loop.mutated), 1 + len(self.buffers)
         values, rest = list(given[front : front + many]), list(given[front + many :])
@@ -323,7 +323,7 @@ class _Bounded:
 
 @dataclass
 class _Round:
-    """The values in one iteration of a bounded loop."""
+    """The values of the operands in one iteration of a bounded loop."""
 
     number: torch.Tensor
     bound: Any

@@ -59,7 +59,7 @@ class _Names(Place):
 
 
 class _Slots(Place):
-    """The slots of an object."""
+    """The attributes of an object that are stored in `__slots__`."""
 
     def read(self) -> Any:
         names = (name for cls in type(self.owner).__mro__ for name in _slots_of(cls))

@@ -76,7 +76,7 @@ class Place:
         return any(now.get(key, UNDEFINED) is not old for key, old in self.before.items())
 
     def write(self, content: Any) -> None:
-        """Replace the content."""
+        """Replace the whole content of the object."""
         owner = self.owner
         if isinstance(owner, types.CellType):
             if content[""] is _EMPTY_CELL:
@@ -126,7 +126,7 @@ class Places:
     def __init__(self, functions: Iterable[Callable[..., Any]]) -> None:
         self.all: list[Place] = []
         self.sizes: list[torch.SymInt] = []
-        """The sizes that the functions see."""
+        """The dynamic sizes that the given functions can access."""
         self.tensors: list[torch.Tensor] = []
         """The tensors that the functions see, except parameters and buffers of modules."""
         self._seen: dict[int, Any] = {}
@@ -144,7 +144,7 @@ class Places:
         return {n: place.read() for n, place in enumerate(self.all) if place.changed()}
 
     def restore(self, changes: Changes) -> None:
-        """Undo the changes."""
+        """Undo all changes since the places were recorded."""
         for number in changes:
             self.all[number].write(self.all[number].before)
 

@@ -21,7 +21,7 @@ class Lazy:
     """An iterable whose length the trace does not know."""
 
     def rows(self) -> Columns:
-        """Return the columns of the iterable."""
+        """Return the columns of the iterable: tensors with a row for each iteration."""
         raise NotImplementedError
 
     def __iter__(self) -> Any:
@@ -48,7 +48,7 @@ class Range(Lazy):
         return [numbers], lambda row: row[0]
 
     def count(self) -> Any:
-        """Return the number of elements."""
+        """Return the number of elements in the range."""
         distance = self.stop - self.start
         if isinstance(self.step, int):
             over = self.step - 1 if self.step > 0 else self.step + 1
@@ -66,7 +66,7 @@ def _is(value: Any, number: int) -> bool:
 
 
 class Enumerate(Lazy):
-    """The result of enumerate()."""
+    """The result of enumerate() for rows whose number the trace does not know."""
 
     def __init__(self, values: Any, start: Any) -> None:
         self.values, self.start = values, start
@@ -79,7 +79,7 @@ class Enumerate(Lazy):
 
 
 class Zip(Lazy):
-    """The result of zip()."""
+    """The result of zip() for rows whose number the trace does not know."""
 
     def __init__(self, values: tuple[Any, ...]) -> None:
         self.values = values
@@ -111,7 +111,7 @@ def _cut(columns: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 class Reversed(Lazy):
-    """The result of reversed()."""
+    """The result of reversed() for rows whose number the trace does not know."""
 
     def __init__(self, values: Any) -> None:
         self.values = values

@@ -87,7 +87,7 @@ class State:
         return before is not None and before is other
 
     def bound(self, size: Any, most: Any) -> None:
-        """Record the maximum value of a size."""
+        """Record the maximum value of a size that depends on a tensor."""
         if isinstance(size, torch.SymInt):
             self.bounds[size.node.expr] = most
 

@@ -26,7 +26,7 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = (sysconfig.get_path("stdlib") + os.sep, os.path.dirname(os.__file__) + os.sep)
 _THROUGH = frozenset({"__torch_function__", "handle_torch_function", "_fn", "wrapper"})
-"""Functions that only forward a call."""
+"""The torch functions that only forward a call to another function."""
 
 
 class TorchFunctions(TorchFunctionMode):  # type: ignore[misc]

@@ -38,7 +38,7 @@ EXPORTERS = ("export", "onnx", "torchscript")
 
 @dataclass
 class _Job:
-    """One attempt to export a module."""
+    """The arguments and the state of one attempt to export a module."""
 
     captured: Captured
     calls: list[tuple[int, StoredCall]]

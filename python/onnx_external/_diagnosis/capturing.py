@@ -53,7 +53,7 @@ class Stored:
         ]
 
     def value(self) -> Any:
-        """Read the value with its structure."""
+        """Read the stored value, and rebuild its nested structure."""
         return pytree.tree_unflatten(self.leaves(), self.spec)
 
 
@@ -109,7 +109,7 @@ class Captured(ModuleRecord):
     method: str = "forward"
     """The method of the module that is recorded and exported; empty if the module is not traced."""
     calls: dict[int, StoredCall] = field(default_factory=dict)
-    """The first call in each input set."""
+    """The first call of the module in each input set."""
 
     @property
     def called(self) -> bool:

@@ -43,8 +43,8 @@ class _Output:
 
 
 _Place = tuple[int, int]
-"""The position of a size: the index of a leaf of the arguments, and the dimension. The dimension is
--1 for a leaf that is an integer."""
+"""The position of a size: the index of a leaf of the arguments, and the dimension. For a leaf that
+is an integer, the dimension is -1."""
 
 
 def _recorded_sizes(stored: Stored) -> dict[_Place, int]:

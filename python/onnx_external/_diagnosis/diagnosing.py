@@ -178,7 +178,7 @@ def diagnose(
 
 
 def _of_quantized(model: str, report: Diagnosis) -> list[str]:
-    """Return the notes on the tolerance for a quantized model and on the module that loses most.
+    """Return notes on the tolerance for a quantized model, and on its least exact module.
 
     If only weights are quantized, every quantized module differs, so the notes name the module with
     the largest loss.

@@ -168,7 +168,7 @@ MENDS = "rewriting mends it"
 MENDED = "mended"
 """The kind of `ExportedModule.rewriting` if oe.torch.export can export the module."""
 MENDED_WHOLE = "mended-whole"
-"""The kind of this note on a whole model whose modules do not export by themselves."""
+"""The kind of the note on a model that can be exported as a whole although its modules cannot."""
 _EXPORTS_ALL = "oe.torch.export exports the whole model by rewriting its control flow."
 
 

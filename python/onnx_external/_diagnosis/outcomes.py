@@ -18,7 +18,7 @@ class Outcome:
     reason: str = ""
     """The reason for a status of FAIL or NOINPUT."""
     sets: list[list[Comparison]] = field(default_factory=list)
-    """The comparisons in each input set."""
+    """The comparisons of the module's outputs, for each input set."""
     followed: list[list[Comparison]] = field(default_factory=list)
     """The comparisons of a run on the inputs that the model itself computes."""
     notes: list[str] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Outcome:
 
     @property
     def compared(self) -> list[Comparison]:
-        """The comparisons of all input sets."""
+        """The comparisons of the outputs in all input sets, as one list."""
         return [each for compared in self.sets for each in compared]
 
     @property

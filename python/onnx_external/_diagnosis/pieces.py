@@ -293,13 +293,13 @@ def stand_ins_of_sums(
 
 
 class Wanted(NamedTuple):
-    """An expected output of a module."""
+    """An output of a module that its piece is expected to compute."""
 
     array: Array
     is_plain: bool
     """True if the output is not part of an object; see Recorded.plain()."""
     is_first: bool
-    """True if this is the module's first output."""
+    """True if the expected output is the module's first output."""
 
 
 def compare_outputs(

@@ -21,7 +21,7 @@ MOST_CALLS = 64
 """The maximum number of calls of a module in one run whose values are recorded."""
 
 _Place = tuple[int, str]
-"""The number of an input set, and "input" or "output"."""
+"""Identifies recorded values: the number of the input set, and "input" or "output"."""
 
 
 @dataclass
@@ -31,9 +31,9 @@ class ModuleRecord:
     name: str
     module: Any
     order: int = -1
-    """The position among all modules in the order of their first returns; -1 if never called."""
+    """The module's position in the order of first returns; -1 if it is never called."""
     counts: dict[int, int] = field(default_factory=dict)
-    """The number of calls in each input set."""
+    """The number of the module's calls in each input set."""
     float_types: set[str] = field(default_factory=set)
     """The float types of all recorded values."""
     _forms: dict[_Place, dict[str, tuple[str, list[int]]]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Recorder:
         self.folder, self.number, self._order = folder, 0, 0
 
     def returned(self, found: ModuleRecord) -> None:
-        """Record that a module has returned."""
+        """Record the order in which modules return: a module has just returned."""
         if found.order < 0:
             found.order = self._order
         self._order += 1

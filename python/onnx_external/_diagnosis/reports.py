@@ -36,7 +36,7 @@ class Status(enum.Flag):
     FAIL = enum.auto()
     """The module's piece cannot be cut, loaded or run, or the module cannot be exported."""
     NOINPUT = enum.auto()
-    """There was nothing to run or compare."""
+    """The status of a module for which there was nothing to run or compare."""
     CHILDC = enum.auto()
     """The other flags hold with modules inside it replaced: by their outputs in the reference, or
     by custom operators."""
@@ -154,7 +154,7 @@ class Diagnosis(Paged):
     modules: list[ModuleDiagnosis]
     """The modules, each before the modules inside it."""
     notes: list[str] = field(default_factory=list)
-    """Remarks on what was left out, and why."""
+    """Remarks on modules or comparisons that were left out, and why."""
     numbers: list[int] = field(default_factory=list)
     """The numbers of the compared input sets, in order; empty if none was left out."""
 

@@ -21,7 +21,7 @@ class Spilled:
     shape: tuple[int, ...]
 
     def read(self) -> Array:
-        """Return the array, memory-mapped from its file."""
+        """Return the stored array, memory-mapped from its file."""
         if 0 in self.shape:
             return np.empty(self.shape, self.dtype)
         # Mapped as bytes, since numpy maps no bfloat16.

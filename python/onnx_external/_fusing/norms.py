@@ -29,7 +29,7 @@ class _Scaled(NamedTuple):
     """A normalized value that is multiplied by a scale."""
 
     given: onnx_ir.Value
-    """The value before normalization."""
+    """The value to which the normalization is applied."""
     epsilon: float
     scale: onnx_ir.Value
     is_centered: bool

@@ -19,7 +19,7 @@ _WALKED = ("RotaryEmbedding", "RMSNormalization", "Reshape", "Transpose")
 
 
 class Pack(NamedTuple):
-    """A slot that replaces several slots."""
+    """A slot for one packed weight that replaces several slots."""
 
     name: str
     parts: tuple[str, ...]

@@ -23,7 +23,7 @@ class Refusal:
 
     operator: str
     since: int
-    """The oldest opset that can express it."""
+    """The oldest opset that can express the operator."""
     reason: str
     node: onnx_ir.Node
     """The first node with this operator and reason."""

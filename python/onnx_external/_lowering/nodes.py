@@ -76,11 +76,11 @@ class Maker:
         return result
 
     def name(self, kind: str) -> str:
-        """Return the name of a new value."""
+        """Return an unused name for a new value."""
         return f"{self.node.outputs[0].name}/{kind}_{next(self._numbers)}"
 
     def add(self, node: onnx_ir.Node) -> None:
-        """Add a node that was made elsewhere."""
+        """Add a node that a caller has already made."""
         node.metadata_props.update(self.node.metadata_props)
         state_as_tensor(node)
         self.made.append(node)

@@ -127,7 +127,7 @@ class Names:
         return name in self._used
 
     def take(self, name: str) -> None:
-        """Reserve a name."""
+        """Mark a name as used, so that no other value or node gets it."""
         self._used.add(name)
 
     def fresh(self, name: str, layer: int, wanted: str | None) -> str:

@@ -163,7 +163,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
             yield
 
     def finish(self, results: Any) -> None:
-        """Record the results of the model."""
+        """Record the origins of the model's results, and release the tensors that were kept."""
         self.record.outputs = [self._token(each) for each in pytree.tree_leaves(results)]
         self._held.clear()
 

@@ -1,4 +1,4 @@
-"""Removes layers from a model temporarily."""
+"""Temporarily removes layers from a model, so that it can be traced faster."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class Judging:
         sessions: Mapping[str, Session],
         references: Mapping[str, ModuleReference],
     ) -> CheckedGraphs:
-        """Run graphs that replace graphs already checked, and return what was run.
+        """Run the graphs that replace graphs already checked, and return the result.
 
         Raises:
             ExportError: the outputs of a graph differ from those of the module that it replaces.

@@ -121,7 +121,7 @@ class PartWays(Ways[Graph]):
         self.notes: list[str] = []
 
     def note(self, text: str) -> None:
-        """Add a note to the report."""
+        """Add a note to the notes that the report will contain."""
         self.notes.append(text)
 
     def observed(self) -> Rewriter:
@@ -222,7 +222,7 @@ class FolderWays:
     _parts: dict[str, PartWays] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Prepare to repeat layers."""
+        """Prepare the object that makes graphs by repeating layers."""
         self.repeating = Repeating(self.tracing, self.inputs)
 
     def with_inputs(self, inputs: Inputs) -> FolderWays:

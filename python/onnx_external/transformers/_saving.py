@@ -42,7 +42,7 @@ class Part(NamedTuple):
     quantize: QuantizeArgument = None
 
     def file(self, name: str) -> str:
-        """Return the file name of a graph."""
+        """Return the file name of a graph, with the suffix of its variant."""
         return f"{name}{self.suffix}.onnx"
 
 

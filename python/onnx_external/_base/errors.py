@@ -1,6 +1,6 @@
 """The exceptions of this package.
 
-Every exception is an `Error`, whose text is the library's message. Its attribute `code` is the
+Every exception is an `Error`, whose text is the library's message. The attribute `code` is the
 library's name for the cause ("not-found", "mismatch", ...), and `kind` is a more specific name
 ("missing", "not-linked", ...). `lists` contains in full the names that the message only counts or
 shows in part. `remedies` contains options that may make the call succeed; the text shows them as

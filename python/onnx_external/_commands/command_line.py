@@ -1,7 +1,8 @@
 """Provides the options, messages, exit codes and JSON errors that the Python commands share.
 
-All of them work as in the native commands (docs/cli.md). The exit codes are: 0, success and nothing
-is wrong; 1, failure or something is wrong; 2, the command line is wrong and nothing was done.
+These options, messages and codes work as in the native commands (docs/cli.md). The exit codes are:
+0, success and nothing is wrong; 1, failure or something is wrong; 2, the command line is wrong and
+nothing was done.
 """
 
 from __future__ import annotations

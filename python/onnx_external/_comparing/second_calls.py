@@ -23,8 +23,8 @@ def first_call(
     """Return a module's result, with a note if a second call gives another result.
 
     If the module changes any of its state, or objects that its code refers to (except the memory of
-    tensors), it is called again, and once more after a call with other values. All changes are
-    undone.
+    tensors), it is called again, and once more after a call with other values. All changes by these
+    calls are undone.
 
     Args:
         reference: the module.

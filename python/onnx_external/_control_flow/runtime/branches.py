@@ -101,7 +101,7 @@ def operator(
 ) -> Any:
     """Call an operator, with additional operands for sizes in branches that no operand has.
 
-    Not all conversions in torch accept sizes as operands, so they are passed only if necessary.
+    Not all conversions in torch accept sizes as operands, so sizes are passed only if necessary.
 
     Args:
         call: calls the operator with the given sizes as additional operands.

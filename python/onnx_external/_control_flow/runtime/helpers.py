@@ -107,7 +107,7 @@ class Runtime:
         return branched(self._state, found, (then, other), key, names, promotes=bool(names))
 
     def ifexp(self, test: Any, then: Function, other: Function, key: str) -> Any:
-        """Return `then() if test else other()`."""
+        """Return `then() if test else other()`; the test may be a tensor."""
         found = self._decided(test, key)
         if isinstance(found, bool):
             return then() if found else other()
@@ -130,23 +130,23 @@ class Runtime:
         return lookup.looked_up(self._state, items, parts, key)
 
     def chosen(self, items: Any, index: Any, key: str) -> Any:
-        """Return `items[index]`."""
+        """Return `items[index]`; the index may be a tensor."""
         return lookup.chosen(self._state, items, index, key)
 
     def and_(self, *parts: Function) -> Any:
-        """Return `a and b and ...`."""
+        """Return `a and b and ...`; the parts are functions, and may return tensors."""
         return conditions.both(self._state, parts)
 
     def or_(self, *parts: Function) -> Any:
-        """Return `a or b or ...`."""
+        """Return `a or b or ...`; the parts are functions, and may return tensors."""
         return conditions.either(self._state, parts)
 
     def not_(self, value: Any) -> Any:
-        """Return `not value`."""
+        """Return `not value`; the value may be a tensor."""
         return conditions.negated(value)
 
     def in_(self, value: Any, items: Any) -> Any:
-        """Return `value in items`."""
+        """Return `value in items`; the value and the items may be tensors."""
         if is_fake(items):
             return conditions.as_bool(items == value).any()
         several = isinstance(items, (list, tuple)) and not is_lazy(items)
@@ -171,7 +171,7 @@ class Runtime:
         return found
 
     def assert_(self, test: Any, key: str, message: Function | None = None) -> None:
-        """Run `assert test, message`."""
+        """Run `assert test, message`; a test on a traced tensor is left out, or is an error."""
         found = conditions.truth(test)
         if not isinstance(found, bool):
             self._leave_out("an assertion", key)
@@ -179,7 +179,7 @@ class Runtime:
             raise AssertionError(*([] if message is None else [message()]))
 
     def raise_(self, test: Any, fail: Function, key: str) -> None:
-        """Run `if test: raise ...`."""
+        """Run `if test: raise ...`; a test on a traced tensor is left out, or is an error."""
         found = conditions.truth(test)
         if not isinstance(found, bool):
             self._leave_out("an exception", key)
@@ -206,13 +206,13 @@ class Runtime:
         return iterating.while_loop(self._state, *loop)
 
     def comprehend(self, iterable: Any, make: Callable[[Any], Any], key: str) -> Any:
-        """Return `[make(each) for each in iterable]`."""
+        """Return `[make(each) for each in iterable]`; the iterable may be the rows of a tensor."""
         return iterating.comprehended(self._state, iterable, make, None, key)
 
     def comprehend_if(
         self, iterable: Any, make: Callable[[Any], Any], test: Callable[[Any], Any], key: str
     ) -> Any:
-        """Return `[make(each) for each in iterable if test(each)]`."""
+        """Return `[make(each) for each in iterable if test(each)]`; tests may be tensors."""
         return iterating.comprehended(self._state, iterable, make, test, key)
 
     def item(self, values: Any, at: Any) -> Any:

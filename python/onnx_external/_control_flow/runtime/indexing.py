@@ -25,7 +25,7 @@ def needs_care(args: Any) -> bool:
 
 
 def read(state: State, tensor: torch.Tensor, where: Any) -> torch.Tensor:
-    """Return `tensor[where]`."""
+    """Return `tensor[where]`, where some indices may be 0-d tensors."""
     items = _expanded(tensor, where)
     dim = 0
     for place, each in enumerate(items):
@@ -48,7 +48,7 @@ def read(state: State, tensor: torch.Tensor, where: Any) -> torch.Tensor:
 
 
 def write(state: State, tensor: torch.Tensor, where: Any, value: Any) -> None:
-    """Run `tensor[where] = value`."""
+    """Run `tensor[where] = value`, where some indices may be 0-d tensors."""
     items = _expanded(tensor, where)
     if isinstance(value, (bool, int, float)):
         value = torch.full((), value, dtype=tensor.dtype, device=tensor.device)

@@ -179,8 +179,8 @@ def _writes(name: str) -> bool:
 def _without_hooks() -> Iterator[None]:
     """Disable the hooks on the buffers of modules inside the context.
 
-    With these hooks, torch.export makes an output of each change to a buffer. But the writes of a
-    branch are undone, and repeated after it.
+    With these hooks, torch.export makes an output of each change to a buffer. The writes of a
+    branch, however, are undone, and repeated after the branch.
     """
     hooks = torch.nn.modules.module._global_buffer_registration_hooks
     before = dict(hooks)

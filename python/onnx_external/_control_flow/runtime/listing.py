@@ -16,7 +16,7 @@ _UNCHANGED = frozenset({"append", "clear", "copy", "extend"})
 
 
 def item(values: Any, at: Any) -> Any:
-    """Return `values[at]`."""
+    """Return `values[at]` for a list to which a loop in the graph has appended."""
     if type(values) is not list or not is_collected(values):
         return values[at]
     if not isinstance(at, slice):
@@ -31,7 +31,7 @@ def item(values: Any, at: Any) -> Any:
 
 
 def method(values: Any, name: str, *args: Any, **rest: Any) -> Any:
-    """Return `values.name(*args, **rest)`."""
+    """Return `values.name(*args, **rest)` for a list to which a loop in the graph has appended."""
     if type(values) is not list or not is_collected(values) or name in _UNCHANGED:
         return getattr(values, name)(*args, **rest)
     if name == "reverse":

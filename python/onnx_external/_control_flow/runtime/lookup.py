@@ -25,7 +25,7 @@ from onnx_external._control_flow.values import element_type, is_fake, is_number,
 
 
 def looked_up(state: State, items: Any, parts: tuple[Any, ...], key: str) -> Any:
-    """Return `items[f"..."]`.
+    """Return `items[f"..."]` for a string that contains the value of a tensor.
 
     Args:
         state: the state of the runtime.
@@ -54,7 +54,7 @@ def looked_up(state: State, items: Any, parts: tuple[Any, ...], key: str) -> Any
 
 
 def chosen(state: State, items: Any, index: Any, key: str) -> Any:
-    """Return `items[index]`.
+    """Return `items[index]` for an index that is a tensor.
 
     Args:
         state: the state of the runtime.

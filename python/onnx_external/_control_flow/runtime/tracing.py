@@ -30,7 +30,7 @@ def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
 
     Writes of the trace to the module and its objects are undone afterwards.
 
-    All of this applies only to the calling thread.
+    These changes apply only to the calling thread.
     """
     with ExitStack() as undone:
         undone.callback(torch._C._set_grad_enabled, torch.is_grad_enabled())

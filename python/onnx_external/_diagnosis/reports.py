@@ -95,7 +95,7 @@ class ModuleDiagnosis:
     cls: str
     """The name of the module's class."""
     status: Status
-    """The verdict; several flags of `Status` may be set."""
+    """The verdict on the module; several flags of `Status` may be set."""
     step: str = ""
     """The step that failed, if the status is FAIL."""
     reason: str = ""

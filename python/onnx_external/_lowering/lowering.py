@@ -90,7 +90,7 @@ def _infer_shapes(model: onnx_ir.Model) -> None:
 @dataclass(frozen=True)
 class _Lowering:
     numbers: Iterator[int]
-    """Numbers for the names of new values."""
+    """The counter that makes the names of new values unique."""
     constants: list[tuple[onnx_ir.Node, int]] = field(default_factory=list)
     """Constants, with their opset versions: they are lowered last, because rules read them."""
 

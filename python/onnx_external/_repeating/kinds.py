@@ -1,7 +1,8 @@
 """Detects similar layers in lists of modules.
 
 Two layers are of the same kind if they have the same classes, settings, shapes and tables. The
-kinds only group the layers. That they are equivalent is proved from their operators (`proof`).
+kinds only group the layers. The module `proof` proves from the operators of layers that the layers
+are equivalent.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def _of_layer(text: str, list_name: str, place: int, layer: int, dot: str) -> st
 
 @dataclass
 class Names:
-    """The names in one graph.
+    """The names of inputs, outputs, values and nodes in one graph.
 
     Attributes:
         stacks: the lists of layers.

@@ -145,7 +145,7 @@ class _Comparing:
         return known and not self.settings.has_tolerance
 
     def _wanted(self, given: Given, name: str) -> dict[str, Value]:
-        """Return the outputs of the reference.
+        """Return the outputs of the reference for one input set.
 
         The state that a module keeps for its next call is restored afterwards.
         """

@@ -338,7 +338,7 @@ def _numbers(example: Call, call: Call) -> list[str]:
 def refuse_broken(sizes: Sizes, calls: Sequence[Call]) -> None:
     """Raise an error if an input set violates assumptions of the trace.
 
-    Graphs that cannot be run are only checked in this way.
+    For graphs that cannot be run, this is the only check.
 
     Args:
         sizes: the assumptions of the program.

@@ -80,7 +80,7 @@ def _division(dividend: Any, divisor: Any, rounding_mode: str | None = None) -> 
 
 
 def floor_division(dividend: Any, divisor: Any) -> Any:
-    """Return the quotient of integers, rounded down.
+    """Return the quotient of two integer tensors, rounded down.
 
     Div rounds towards zero, but the result of Mod has the divisor's sign.
     """
@@ -89,7 +89,7 @@ def floor_division(dividend: Any, divisor: Any) -> Any:
 
 
 def _remainder(dividend: Any, divisor: Any) -> Any:
-    """Return the remainder that has the sign of the dividend."""
+    """Return the remainder of a division, with the sign of the dividend."""
     op = operators()
     if not is_integer(dividend, divisor):
         return op.Mod(dividend, divisor, fmod=1)

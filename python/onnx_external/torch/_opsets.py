@@ -68,7 +68,7 @@ def of_torch(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options for torch.onnx.export in which the opset version is not below its own.
 
     torch.onnx would convert to a lower version by onnx's converter, which has few conversions and
-    drops the metadata of weights. Its failures are only logged.
+    drops the metadata of weights. Failures of this converter are only logged.
     """
     version = asked(options)
     return {**options, "opset_version": OWN} if version and version < OWN else dict(options)

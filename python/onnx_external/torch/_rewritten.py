@@ -99,7 +99,7 @@ class ModuleWays(Ways[_T]):
         return self._capture(tracer)
 
     def other(self, error: ExportError) -> Callable[[], _T] | None:
-        """Return a function that traces another call, if the graph is only valid for sizes of 1.
+        """Return a function that traces another call if the graph is valid only for sizes of 1.
 
         Some decisions of torch depend on the strides of the example, and differ if a size is 1.
         """

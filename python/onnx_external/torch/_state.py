@@ -1,7 +1,7 @@
 """Finds state that forward() changes: buffers that it updates, and inputs that it writes in place.
 
 A graph computes each call from the values of its initializers and inputs, and does not change them.
-The program of a module shows which of them the module changes.
+The torch.export program of a module shows which buffers and inputs the module changes.
 """
 
 from __future__ import annotations

@@ -194,8 +194,8 @@ def _with_parts(
 ) -> dict[str, Tensor]:
     """Return the tensors of a merged checkpoint; unchanged quantized weights remain quantized.
 
-    torchao's tensors are meaningless without the metadata of their file, so floats are written. The
-    same applies to a GGUF file, for which `stored` is None.
+    torchao's tensors are meaningless without the metadata of their file, so floats are written.
+    Floats are also written for a GGUF file, for which `stored` is None.
     """
     codes = set(base.core.quantized_names()) - changed
     method = base.core.quantization()

@@ -49,7 +49,7 @@ class CheckedGraphs:
     chain: list[str] = field(default_factory=list)
     """The graphs that were run in order, each on the outputs of the graphs before it."""
     examples: dict[str, Example] = field(default_factory=dict)
-    """The inputs and outputs of each graph in one run."""
+    """For each graph, the inputs and outputs of one run that agreed."""
 
 
 @dataclass

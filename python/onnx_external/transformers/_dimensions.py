@@ -28,7 +28,7 @@ class _Input:
     dims: tuple[Any, ...]
     """For each dimension, a number or an expression in torch's symbols."""
     sizes: dict[Any, int]
-    """The values of the symbols in the example."""
+    """The values that torch's symbols have in the example."""
 
     def sized(self, sizes: Mapping[Any, int]) -> dict[str, Any]:
         """Return the names that guards use, for the given values of the symbols."""

@@ -41,7 +41,7 @@ class ModelReport(Stepwise):
     patches: list[str]
     """The functions that transformers.exporters replaces during traces."""
     left: dict[str, dict[str, int]]
-    """`ExportReport.left`, by graph."""
+    """The optimizations that were left out of each graph, as in `ExportReport.left`."""
     fixed: dict[str, list[str]]
     """The fixed dimensions of the inputs, such as "input_ids[1] = 8", by graph."""
     inputs: dict[str, dict[str, str]]

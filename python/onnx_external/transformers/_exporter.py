@@ -27,8 +27,9 @@ Run = Callable[[Callable[[], Any]], Any]
 def exporter(run: Run, translations: Mapping[Any, Callable[..., Any]] | None = None) -> Any:
     """Return a transformers exporter that keeps `exported` and `sizes` of its last run.
 
-    Its `decomposed` is the program whose nodes became the nodes of the graph. Its `names` are lists
-    to which each run of a model adds the names of inputs, the names of outputs, and the result.
+    The attribute `decomposed` is the program whose nodes became the nodes of the graph. The
+    attribute `names` contains lists to which each run of a model adds the names of inputs, the
+    names of outputs, and the result.
 
     Args:
         run: a function that calls the trace by torch.export, without the conversion that follows.

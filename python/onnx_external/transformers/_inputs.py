@@ -112,8 +112,8 @@ def _is_number(value: Any) -> bool:
 def varied(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return examples with batch sizes and lengths of at least 2, because traces fix sizes of 1.
 
-    For the same reason, the mask of a text that generate() continues gets a zero.
-    A model with a state may mix up the entries of a batch, so its examples are not changed.
+    The mask of a text that generate() continues gets a zero, because a mask of ones is dropped. A
+    model with a state may mix up the entries of a batch, so its examples are not changed.
     """
     tensors = {name: each for name, each in given.items() if isinstance(each, torch.Tensor)}
     found, sizes = dict(given), [each.shape[0] for each in tensors.values() if each.dim()]

@@ -1,8 +1,8 @@
 """Adds the sentence-transformers modules in modules.json to the model's graph.
 
 sentence-transformers pools the tokens of a model, optionally followed by dense layers and a
-normalization. `task="sentence-similarity"` makes these modules part of the model. Its outputs then
-have optimum's names, `token_embeddings` and `sentence_embedding`.
+normalization. `task="sentence-similarity"` makes these modules part of the model. The outputs of
+the model then have optimum's names, `token_embeddings` and `sentence_embedding`.
 """
 
 from __future__ import annotations

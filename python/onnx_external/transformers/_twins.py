@@ -47,7 +47,7 @@ class Twin:
 def twins(model: Any) -> Iterator[Twin]:
     """Yield small models with a model's code, and values to run it on, the best first.
 
-    The last one is the model itself, whose weights read as zeros if they have no values.
+    The last model is the given model itself, whose weights read as zeros if they have no values.
 
     Args:
         model: a transformers model, whose weights need no values.

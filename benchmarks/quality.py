@@ -95,7 +95,7 @@ def row(name: str, scheme: Any, folder: Path, text: Path, out: Path) -> dict[str
     report = oe.validate(out, folder, text=text, max_kl=1e9, progress=False)
     quality = report.graphs[0].quality
     assert quality is not None
-    size = sum(each.stat().st_size for each in out.glob("*.onnx.data"))
+    size = sum(each.stat().st_size for each in out.glob("*.onnx_data"))
     return {"scheme": name, "bytes": size, **vars(quality)}
 
 

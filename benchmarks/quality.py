@@ -27,6 +27,12 @@ from typing import Any
 import onnx_external as oe
 
 DEFAULT_OF_GENAI = oe.Quantize("int4/32, symmetric, nearest", head="int4")
+# At most the bytes of GenAI's default: the first layers of the MLPs lose least by larger blocks.
+SINGLE_WEIGHTS = {
+    "*.gate_proj.*": "int4/128",
+    "*.up_proj.*": "int4/128",
+    "*.embed_tokens.*": "int8/128",
+}
 SCHEMES: dict[str, Any] = {
     "GenAI's default (head int4)": DEFAULT_OF_GENAI,
     "int4/32, symmetric, nearest": "int4/32, symmetric, nearest",
@@ -34,6 +40,7 @@ SCHEMES: dict[str, Any] = {
     "int4/32": "int4/32",
     "int4/64, zero points, nearest": "int4, nearest",
     "**int4** (64, zero points, 5 steps)": "int4",
+    "int4, gate and up in blocks of 128": oe.Quantize("int4", weights=SINGLE_WEIGHTS),
     "int4/128": "int4/128",
     "int8/32": "int8/32",
     "**int8** (128, symmetric)": "int8",

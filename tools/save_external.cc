@@ -85,8 +85,8 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
     return "--attributes: can be used only without CHECKPOINT";
   }
   if (line.count("--quantize") == 0) {
-    for (const char* option :
-         {"--quantize-head", "--keep-float", "--accuracy-level", "--quantize-form"}) {
+    for (const char* option : {"--quantize-head", "--quantize-weights", "--keep-float",
+                               "--accuracy-level", "--quantize-form"}) {
       if (line.count(option) > 0) {
         return fmt::format("{}: needs --quantize, which is not given", option);
       }

@@ -81,6 +81,14 @@ enum class KeepCodes : std::uint8_t {
   kElseScheme,  // they keep their codes, or else are quantized by QuantizeOptions::scheme
 };
 
+// The scheme of the weights whose names in the graph, or whose keys, match a pattern.
+struct WeightScheme {
+  std::string pattern;  // with * and ? as in a shell; it must match the whole name
+  Scheme scheme;
+
+  friend bool operator==(const WeightScheme&, const WeightScheme&) = default;
+};
+
 // The options of quantization: what to quantize, and with which schemes.
 struct QuantizeOptions {
   Scheme scheme;  // scheme of the layers; `scales` is set to the type of the graph's floats
@@ -90,6 +98,9 @@ struct QuantizeOptions {
   std::uint32_t accuracy_level = 4;
   // Patterns for the names of weights that stay in float, with * and ? as in a shell.
   std::vector<std::string> keep_float = {};
+  // Schemes that replace `scheme` and `head` for single weights. If several patterns match a
+  // weight, the last one decides. A save fails if a pattern decides nothing.
+  std::vector<WeightScheme> weights = {};
   // Matrices with fewer columns or rows stay in float.
   std::int64_t min_columns = 64;
   std::int64_t min_rows = 16;
@@ -103,6 +114,10 @@ struct QuantizeOptions {
 // Parses "keep" or "keep, SCHEME" into options.keep and options.scheme, and a plain SCHEME into
 // options.scheme. Fails like parse_scheme().
 [[nodiscard]] Status set_scheme(std::string_view text, QuantizeOptions& options);
+
+// Parses "PATTERN=SCHEME", which is split at the last "=". Fails with kInvalidArgument if a part is
+// missing, or like parse_scheme().
+[[nodiscard]] Result<WeightScheme> parse_weight_scheme(std::string_view text);
 
 // Fails with kInvalidArgument if an option has an invalid value or options contradict each other.
 // Saves call it before they read anything.

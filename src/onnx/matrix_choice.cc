@@ -37,14 +37,28 @@ struct Verdict {
   Scheme scheme = {};
   std::shared_ptr<const KeptInputs> inputs = {};
   std::string unkept = {};
+  std::optional<std::size_t> pattern = {};
 };
 
 using NodeSet = std::unordered_set<const onnx::NodeProto*>;
 
+bool matches(const GraphWeight& weight, std::string_view pattern) {
+  return matches_pattern(weight.name, pattern) || matches_pattern(weight.key, pattern);
+}
+
+// Returns the last of the patterns with a scheme that matches the weight; nullopt if none does.
+std::optional<std::size_t> own_scheme(const GraphWeight& weight, const QuantizeOptions& options) {
+  std::size_t i = options.weights.size();
+  while (i > 0 && !matches(weight, options.weights[i - 1].pattern)) {
+    --i;
+  }
+  return i == 0 ? std::nullopt : std::optional(i - 1);
+}
+
 // Returns the reason, given by the options or the role of a matrix, not to quantize it.
 Verdict judge_use(const GraphWeight& weight, const Matrix& matrix, const QuantizeOptions& options) {
   for (const std::string& pattern : options.keep_float) {
-    if (matches_pattern(weight.name, pattern) || matches_pattern(weight.key, pattern)) {
+    if (matches(weight, pattern)) {
       return {FloatReason::kPattern, pattern};
     }
   }
@@ -55,17 +69,20 @@ Verdict judge_use(const GraphWeight& weight, const Matrix& matrix, const Quantiz
     return {FloatReason::kRouter};
   }
   const bool is_head = matrix.has(MatrixRole::kHead) || matrix.is_gathered();
-  return {is_head && options.head == HeadWeights::kFloat ? FloatReason::kChosen
-                                                         : FloatReason::kNone};
+  const bool stays = is_head && options.head == HeadWeights::kFloat && !own_scheme(weight, options);
+  return {stays ? FloatReason::kChosen : FloatReason::kNone};
 }
 
-Verdict judge_matrix(const Matrix& matrix, const QuantizeOptions& options,
-                     const NodeSet& multiplied_gathers) {
+Verdict judge_matrix(const GraphWeight& weight, const Matrix& matrix,
+                     const QuantizeOptions& options, const NodeSet& multiplied_gathers) {
   if (matrix.k < options.min_columns || matrix.n < options.min_rows) {
     return {FloatReason::kSmall};
   }
   const bool is_head = matrix.has(MatrixRole::kHead) || matrix.is_gathered();
-  Scheme scheme = is_head ? head_scheme(options) : options.scheme;
+  const auto pattern = own_scheme(weight, options);
+  Scheme scheme = pattern   ? options.weights[*pattern].scheme
+                  : is_head ? head_scheme(options)
+                            : options.scheme;
   scheme.scales = dtype_from_onnx(matrix.data_type).value_or(scheme.scales);
   if (matrix.is_gathered() && options.form == QuantizedForm::kDequantizeLinear) {
     const bool is_multiplied_at_once =
@@ -79,8 +96,12 @@ Verdict judge_matrix(const Matrix& matrix, const QuantizeOptions& options,
   while (scheme.block > kMinQuantizedBlock && !fits(matrix, scheme, options.form)) {
     scheme.block /= 2;
   }
-  return {fits(matrix, scheme, options.form) ? FloatReason::kNone : FloatReason::kBlocks, "",
-          scheme};
+  return {fits(matrix, scheme, options.form) ? FloatReason::kNone : FloatReason::kBlocks,
+          "",
+          scheme,
+          {},
+          {},
+          pattern};
 }
 
 // Returns the reason why no node can read the codes; "" if one can.
@@ -222,11 +243,11 @@ class MatrixChooser {
     if (verdict.reason != FloatReason::kNone || plan_.options.keep == KeepCodes::kNo) {
       return verdict.reason != FloatReason::kNone
                  ? std::move(verdict)
-                 : judge_matrix(matrix, plan_.options, multiplied_gathers_);
+                 : judge_matrix(weight, matrix, plan_.options, multiplied_gathers_);
     }
     TRY_ASSIGN(verdict, judge_kept(weight, matrix, keep_, opset_));
     if (verdict.reason == FloatReason::kUnkept && plan_.options.keep == KeepCodes::kElseScheme) {
-      Verdict other = judge_matrix(matrix, plan_.options, multiplied_gathers_);
+      Verdict other = judge_matrix(weight, matrix, plan_.options, multiplied_gathers_);
       if (other.reason == FloatReason::kNone) {
         other.unkept = std::move(verdict.detail);
         return other;
@@ -251,7 +272,8 @@ class MatrixChooser {
     for (MatrixTensor& tensor : tensors) {
       tensor.name = names_.take(base + tensor.name);
     }
-    plan_.matrices.push_back({i, m, scheme, verdict.inputs, verdict.unkept, std::move(tensors)});
+    plan_.matrices.push_back(
+        {i, m, scheme, verdict.inputs, verdict.unkept, std::move(tensors), verdict.pattern});
     return {};
   }
 
@@ -363,6 +385,32 @@ Result<MatrixPlan> choose_matrices(const Model& model, std::vector<GraphWeight> 
   }
   plan.unread_inline = list_unread(model, graph, plan);
   return plan;
+}
+
+Status check_patterns(const QuantizeOptions& options, std::span<const MatrixPlan* const> plans) {
+  std::vector<bool> decides(options.weights.size());
+  std::string example;
+  for (const MatrixPlan* plan : plans) {
+    for (const ChosenMatrix& chosen : plan->matrices) {
+      if (chosen.pattern) {
+        decides[*chosen.pattern] = true;
+      }
+      example = example.empty() ? plan->weights[chosen.weight].name : example;
+    }
+  }
+  std::string idle;
+  for (std::size_t i = 0; i < decides.size(); ++i) {
+    if (!decides[i]) {
+      idle += (idle.empty() ? "" : ", ") + quote(options.weights[i].pattern);
+    }
+  }
+  if (idle.empty()) {
+    return {};
+  }
+  return fail(ErrorCode::kNotFound,
+              "these patterns give no quantized weight its scheme: " + idle +
+                  "; a pattern must match the whole name or key of a weight, such as " +
+                  quote(example) + ", that no later pattern matches");
 }
 
 tl::unexpected<Error> nothing_to_quantize(const QuantizeOptions& options) {

@@ -64,6 +64,8 @@ struct ChosenMatrix {
   std::shared_ptr<const KeptInputs> inputs;  // set if the checkpoint's codes are kept
   std::string unkept;  // why the checkpoint's codes are not kept; "" if they are, or there are none
   std::vector<MatrixTensor> tensors;  // two to four, in the order of Part
+  // The index of the pattern in QuantizeOptions::weights that gives the scheme, if one does.
+  std::optional<std::size_t> pattern;
 
   // Returns the name of a part's initializer; "" if the matrix has no such part.
   [[nodiscard]] std::string_view name_of(MatrixTensor::Part part) const;
@@ -95,6 +97,11 @@ struct MatrixPlan {
                                                  std::vector<GraphWeight> weights,
                                                  const QuantizeOptions& options,
                                                  const KeepMatrix& keep = {});
+
+// Fails with kNotFound, and names them, if patterns in QuantizeOptions::weights decide the scheme
+// of no matrix in any of the models.
+[[nodiscard]] Status check_patterns(const QuantizeOptions& options,
+                                    std::span<const MatrixPlan* const> plans);
 
 // Returns names that are not used in the model and were not returned by an earlier call.
 class FreshNames {

@@ -292,6 +292,13 @@ constexpr OptionRow kRows[] = {
      "int4 or float",
      [](O& o, Text text) { return choose(text, kHeadNames, kHeads, quantize_of(o).head); },
      kHeadNames},
+    {"quantize-weights", "PATTERN=SCHEME", K::kTexts, G::kOutput, kSaveExternal, true,
+     "with --quantize: another scheme for some weights, as in\n"
+     "'*.down_proj.*=int4/128'; PATTERN may contain * and ?; the last one that\n"
+     "matches decides (repeatable)",
+     [](O& o, Text text) {
+       return append_parsed(quantize_of(o).weights, parse_weight_scheme(text));
+     }},
     {"keep-float", "PATTERN", K::kTexts, G::kOutput, kSaveExternal, true,
      "with --quantize: weights not to quantize; PATTERN may contain * and ?\n"
      "(repeatable)",

@@ -250,6 +250,7 @@ Status quantize_plan(const SourceModels& models, const Checkpoint& checkpoint,
                      const PlanOptions& options, MatchedInputs inputs, const OwnWeights& own,
                      SavePlan& plan) {
   PlanQuantizer quantizer(checkpoint, own, plan);
+  std::vector<const MatrixPlan*> chosen;
   bool any = false;
   for (std::uint32_t i = 0; i < plan.models.size(); ++i) {
     const Model& model = models.all()[i];
@@ -262,10 +263,12 @@ Status quantize_plan(const SourceModels& models, const Checkpoint& checkpoint,
     any = any || !matrices.matrices.empty();
     TRY(quantizer.add_model(i, matrices));
     plan.models[i].matrices = std::make_shared<const MatrixPlan>(std::move(matrices));
+    chosen.push_back(plan.models[i].matrices.get());
   }
   if (!any && options.quantize->keep == KeepCodes::kNo) {
     return nothing_to_quantize(*options.quantize);
   }
+  TRY(check_patterns(*options.quantize, chosen));
   std::move(quantizer).finish(plan);
   return lay_out(plan, options);
 }

@@ -15,7 +15,8 @@ namespace onnx_external {
 // consecutive ranges, and lays out all ranges again. Matrices of the same range with the same rows
 // and scheme share their parts. Weights in the models themselves are read through `own`; if it is
 // empty, they stay unchanged. Fills in PlannedModel::matrices. A pure function. kUnsupported if
-// nothing can be quantized, or a form needs a newer opset; errors of make_plan().
+// nothing can be quantized, or a form needs a newer opset; kNotFound if a pattern of the options
+// decides nothing; errors of make_plan().
 [[nodiscard]] Status quantize_plan(const SourceModels& models, const Checkpoint& checkpoint,
                                    const PlanOptions& options, MatchedInputs inputs,
                                    const OwnWeights& own, SavePlan& plan);

@@ -167,8 +167,10 @@ class Quantize:
             are converted to int8 there.
         head: the type of the embeddings and of the head (the matrix that computes the logits):
             "int8", "int4" or "float". With "keep", "int8" means the checkpoint's codes.
-        keep_float: patterns, with * and ?, for the names of weights in the graph, or their keys,
-            that are not quantized.
+        weights: schemes that replace `scheme` and `head` for single weights, by patterns with * and
+            ? for the names of weights in the graph, or their keys: {"*.down_proj.*": "int4/128"},
+            or a list of texts PATTERN=SCHEME. If several patterns match, the last one decides.
+        keep_float: patterns, of the same kind, for weights that are not quantized.
         accuracy_level: 4 rounds activations to 8 bits before they are multiplied, which is several
             times faster; 0 computes with floats.
         form: "matmulnbits" writes operators of ONNX Runtime; "qdq" writes ONNX DequantizeLinear
@@ -176,10 +178,12 @@ class Quantize:
 
     Raises:
         InvalidArgumentError: (on use) the value of an option is not listed here.
+        NotFoundError: (on use) a pattern in `weights` decides the scheme of no weight.
     """
 
     scheme: str = field(default="int4", kw_only=False)
     head: Literal["int8", "int4", "float"] = "int8"
+    weights: abc.Mapping[str, str] | str | Sequence[str] | None = None
     keep_float: str | Sequence[str] | None = None
     accuracy_level: Literal[0, 4] = 4
     form: Literal["matmulnbits", "qdq"] = "matmulnbits"
@@ -202,10 +206,20 @@ def quantize_options(quantize: QuantizeArgument) -> dict[str, Any]:
     return {
         "quantize": given.scheme,
         "quantize_head": given.head,
+        "quantize_weights": _as_texts(given.weights),
         "keep_float": given.keep_float,
         "accuracy_level": given.accuracy_level,
         "quantize_form": given.form,
     }
+
+
+def _as_texts(
+    weights: abc.Mapping[str, str] | str | Sequence[str] | None,
+) -> str | Sequence[str] | None:
+    """Return schemes of single weights in the form of the option."""
+    if not isinstance(weights, abc.Mapping):
+        return weights
+    return [f"{pattern}={scheme}" for pattern, scheme in weights.items()]
 
 
 NOT_QUANTIZED = dict.fromkeys(quantize_options(Quantize()))
@@ -221,9 +235,9 @@ class Writing(TypedDict, total=False):
             `Layout.max_shard_size` bytes (a larger tensor gets a file of its own); "inline": in the
             model file, which is limited to 2 GiB; "link": no data is written, and the model refers
             to the files of the weights, which must be in its folder or below.
-        quantize: "int4", "int8", another scheme, or `oe.Quantize(scheme, head=, keep_float=,
-            accuracy_level=, form=)`: matrices are quantized to 4 or 8 bits while they are written
-            (docs/quantize.md). None: nothing is quantized.
+        quantize: "int4", "int8", another scheme, or `oe.Quantize(scheme, head=, weights=,
+            keep_float=, accuracy_level=, form=)`: matrices are quantized to 4 or 8 bits while they
+            are written (docs/quantize.md). None: nothing is quantized.
         overwrite: replace an existing model, which remains intact until the new model is complete.
         verify: read everything back and compare every byte before the model is put in place.
         fsync: wait until all data is on the disk, so that a power failure loses nothing.

@@ -195,6 +195,13 @@ def _add_quantize_options(parser: Parser) -> None:
         help="with --quantize: the type of the head and the embeddings (default: int8)",
     )
     parser.add_argument(
+        "--quantize-weights",
+        metavar="PATTERN=SCHEME",
+        action="append",
+        help="with --quantize: another scheme for some weights, as in '*.down_proj.*=int4/128'; "
+        "PATTERN may contain * and ?; the last one that matches decides (repeatable)",
+    )
+    parser.add_argument(
         "--keep-float",
         metavar="PATTERN",
         action="append",
@@ -420,6 +427,7 @@ def _quantize(given: argparse.Namespace) -> Quantize | None:
     return given.quantize and Quantize(
         given.quantize,
         head=given.quantize_head,
+        weights=given.quantize_weights,
         keep_float=given.keep_float,
         accuracy_level=given.accuracy_level,
         form=given.quantize_form,

@@ -95,6 +95,35 @@ def test_a_plan_measures_errors_on_a_few_rows(module: Any, tmp_path: Path) -> No
     ]
 
 
+def test_single_weights_have_their_own_schemes_by_patterns(module: Any, tmp_path: Path) -> None:
+    weights = {"*": "int4/32", "back.*": "int8/16"}
+    how = oe.Quantize("int4", weights=weights)
+    report = oe.torch.export(module, (torch.from_numpy(IDS),), tmp_path / "made", quantize=how)
+    found = {matrix["weight"]: matrix["scheme"] for matrix in report.save.quantized}
+    own = [scheme for name, scheme in found.items() if name.startswith("back.")]
+    assert own == ["int8/16, symmetric, nearest"]
+    assert set(found.values()) == {*own, "int4/32, zero points, 5 steps"}
+    state = {name: tensor.detach() for name, tensor in module.state_dict().items()}
+    assert oe.verify(tmp_path / "made" / "model.onnx", against=state).ok
+    oe.torch.export(module, (torch.from_numpy(IDS),), tmp_path / "float")
+    texts = [f"{pattern}={scheme}" for pattern, scheme in weights.items()]
+    how = oe.Quantize("int4", weights=texts)
+    plan = oe.plan(tmp_path / "float" / "model.onnx", quantize=how)
+    assert [matrix["scheme"] for matrix in plan.quantized] == [*found.values()]
+
+
+def test_a_pattern_for_a_scheme_that_decides_nothing_is_an_error(
+    module: Any, tmp_path: Path
+) -> None:
+    oe.torch.export(module, (torch.from_numpy(IDS),), tmp_path)
+    for weights in ({"bakc.*": "int8"}, {"back.*": "int4/32", "*": "int8"}):
+        how = oe.Quantize("int4", weights=weights)
+        with pytest.raises(oe.NotFoundError, match=r"its scheme: 'ba(kc|ck)\.\*'; "):
+            oe.save(tmp_path / "model.onnx", tmp_path / "out", quantize=how)
+    with pytest.raises(oe.InvalidArgumentError, match="the weights 'back': 'int3' is not a"):
+        oe.plan(tmp_path / "model.onnx", quantize=oe.Quantize("int4", weights={"back": "int3"}))
+
+
 @pytest.mark.parametrize("scheme", ["int5", "int4/48", "int4, 2 steps", ""])
 def test_an_unknown_scheme_is_refused_before_anything_is_traced(
     tmp_path: Path, scheme: str

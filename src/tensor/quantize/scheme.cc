@@ -132,6 +132,41 @@ bool take_member(std::string_view name, const Json& json, Scheme& scheme) {
          (name == "steps" && take_number(json, scheme.steps));
 }
 
+Status check_weights(const QuantizeOptions& options) {
+  for (const WeightScheme& each : options.weights) {
+    TRY_IN("the weights " + quote(each.pattern), check_scheme(each.scheme));
+    if (each.pattern.empty() || each.scheme.kept) {
+      return wrong_scheme(
+          each.pattern.empty()
+              ? "a pattern of weights with their own scheme is empty; '*' matches all"
+              : "kept codes have the scheme of the checkpoint");
+    }
+  }
+  if (!options.weights.empty() && options.keep == KeepCodes::kElseFloat) {
+    return wrong_scheme(
+        "weights cannot have their own schemes if nothing is quantized; with a scheme after "
+        "'keep', as in 'keep, int8', weights whose codes cannot be kept are quantized");
+  }
+  return {};
+}
+
+// `examples`: further ones for the error.
+Result<Scheme> read_scheme(std::string_view text, std::string_view examples) {
+  std::string_view rest = text;
+  auto scheme = scheme_of_head(cut_part(rest));
+  bool is_known = scheme.has_value() && !text.ends_with(',') && !text.ends_with(' ');
+  while (is_known && !rest.empty()) {
+    is_known = take_part(cut_part(rest), *scheme);
+  }
+  if (!is_known) {
+    return wrong_scheme(
+        fmt::format("{} is not a quantization; examples are 'int4', 'int8', 'int4/32'{}",
+                    quote(text), examples));
+  }
+  TRY(check_scheme(*scheme));
+  return *scheme;
+}
+
 }  // namespace
 
 Scheme default_scheme(std::uint32_t bits) {
@@ -179,19 +214,8 @@ std::string scheme_text(const Scheme& scheme) {
 }
 
 Result<Scheme> parse_scheme(std::string_view text) {
-  std::string_view rest = text;
-  auto scheme = scheme_of_head(cut_part(rest));
-  bool is_known = scheme.has_value() && !text.ends_with(',') && !text.ends_with(' ');
-  while (is_known && !rest.empty()) {
-    is_known = take_part(cut_part(rest), *scheme);
-  }
-  if (!is_known) {
-    return wrong_scheme(quote(text) +
-                        " is not a quantization; examples are 'int4', 'int8', 'int4/32', "
-                        "'int4/64, symmetric, nearest' and, for a quantized checkpoint, 'keep'");
-  }
-  TRY(check_scheme(*scheme));
-  return *scheme;
+  return read_scheme(text,
+                     ", 'int4/64, symmetric, nearest' and, for a quantized checkpoint, 'keep'");
 }
 
 Status set_scheme(std::string_view text, QuantizeOptions& options) {
@@ -206,6 +230,18 @@ Status set_scheme(std::string_view text, QuantizeOptions& options) {
   }
   TRY_ASSIGN(options.scheme, parse_scheme(text));
   return {};
+}
+
+Result<WeightScheme> parse_weight_scheme(std::string_view text) {
+  const std::size_t equals = text.rfind('=');
+  if (equals == std::string_view::npos || equals == 0) {
+    return wrong_scheme(quote(text) +
+                        " does not have the form PATTERN=SCHEME, as in '*.down_proj.*=int4/128'");
+  }
+  const std::string_view pattern = text.substr(0, equals);
+  TRY_ASSIGN_IN("the weights " + quote(pattern), const Scheme scheme,
+                read_scheme(text.substr(equals + 1), " and 'int4/64, symmetric, nearest'"));
+  return WeightScheme{std::string(pattern), scheme};
 }
 
 std::string scheme_json(const Scheme& scheme) {
@@ -261,7 +297,7 @@ Status check_options(const QuantizeOptions& options) {
   if (is_among(options.keep_float, std::string())) {
     return wrong_scheme("a pattern of weights that are not quantized is empty; '*' matches all");
   }
-  return {};
+  return check_weights(options);
 }
 
 Scheme head_scheme(const QuantizeOptions& options) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -150,6 +151,59 @@ TEST(MatrixChoice, PatternsAndOptionsKeepFloats) {
                           "layer.weight.transposed: the pattern 'layer.*' keeps it",
                           "gate.weight: it chooses experts",
                           "head.weight: it is a head or an embedding, which are not quantized"));
+}
+
+WeightScheme own(const char* text) {
+  return parse_weight_scheme(text).value();
+}
+
+TEST(MatrixChoice, TheLastPatternThatMatchesAWeightGivesItsScheme) {
+  MatrixGraph graph;
+  QuantizeOptions options;
+  options.head = HeadWeights::kFloat;
+  options.weights = {own("layer.*=int4/32"), own("*er.weight*=int8/256"), own("head*=int4")};
+  const auto plan = plan_of(model_of_all(graph), options);
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_THAT(schemes(*plan), ElementsAre("layer.weight.transposed: int8/256, symmetric, nearest",
+                                          "head.weight: int4/64, zero points, 5 steps"))
+      << "a pattern decides before the option for heads";
+  EXPECT_THAT(check_patterns(options, std::array{&*plan}),
+              FailsWith(ErrorCode::kNotFound, "'layer.*'; a pattern must match the whole name"));
+  options.weights.erase(options.weights.begin());
+  const auto again = plan_of(graph, options);
+  ASSERT_THAT(again, IsOk());
+  EXPECT_THAT(check_patterns(options, std::array{&*again}), IsOk());
+}
+
+TEST(MatrixChoice, PatternsForSchemesDoNotQuantizeWhatStaysForOtherReasons) {
+  MatrixGraph graph;
+  QuantizeOptions options;
+  options.keep_float = {"layer.*"};
+  options.weights = {own("*=int8"), own("gate.*=int8"), own("small.weight=int4")};
+  const auto plan = plan_of(model_of_all(graph), options);
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_THAT(schemes(*plan), ElementsAre("embed.weight: int8/64, symmetric, nearest",
+                                          "head.weight: int8/128, symmetric, nearest"))
+      << "no block of 128 divides the rows of the embedding";
+  EXPECT_THAT(reasons(*plan),
+              ElementsAre("layer.weight.transposed: the pattern 'layer.*' keeps it",
+                          "gate.weight: it chooses experts", "small.weight: it is small"));
+  EXPECT_THAT(check_patterns(options, std::array{&*plan}),
+              FailsWith(ErrorCode::kNotFound, "'gate.*', 'small.weight'; "));
+}
+
+TEST(MatrixChoice, APatternIsOfUseIfOneOfSeveralModelsHasItsWeight) {
+  MatrixGraph first;
+  MatrixGraph second;
+  second.weight("other", {128, 128}).builder().input("x", kFloat, {2, 128});
+  second.node("MatMul", {"x", "other"}, {"y"}).node("ReduceMax", {"y"}, {"z"});
+  QuantizeOptions options;
+  options.weights = {own("other=int8")};
+  const auto one = plan_of(model_of_all(first), options);
+  const auto two = plan_of(second, options);
+  ASSERT_THAT(two, IsOk());
+  EXPECT_THAT(check_patterns(options, std::array{&*one, &*two}), IsOk());
+  EXPECT_THAT(check_patterns(options, std::array{&*one}), FailsWith(ErrorCode::kNotFound, "other"));
 }
 
 TEST(MatrixChoice, RowsThatAreTooLongStay) {

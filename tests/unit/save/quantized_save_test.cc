@@ -388,6 +388,27 @@ TEST_F(QuantizedSave, KeepsFloatsThatTheOptionsName) {
   EXPECT_TRUE(verified->ok());
 }
 
+TEST_F(QuantizedSave, StoresAndDerivesSingleWeightsByTheirOwnSchemes) {
+  quantize_.weights = {parse_weight_scheme("sec*=int8/32, zero points").value(),
+                       parse_weight_scheme("table=int4/16, nearest").value()};
+  ASSERT_THAT(save(out_), IsOk());
+  const auto second = parts_of(quantize_.weights[0].scheme, tensors_[3].bytes, 64, 3000);
+  EXPECT_EQ(read_text(out_ / "initializers/second.codes"), second[0]);
+  EXPECT_EQ(read_text(out_ / "initializers/second.zero_points"), second[2]);
+  const auto table = parts_of(quantize_.weights[1].scheme, tensors_[0].bytes, 100, 64);
+  EXPECT_EQ(read_text(out_ / "initializers/table.codes"), table[0]);
+  const auto first = parts_of(quantize_.scheme, transposed(tensors_[1].bytes, 64, 3000), 3000, 64);
+  EXPECT_EQ(read_text(out_ / "initializers/first.codes"), first[0]);
+  const auto verified = verify_against(out_);
+  ASSERT_THAT(verified, IsOk());
+  EXPECT_TRUE(verified->ok());
+  EXPECT_EQ(verified->compared, 11U);
+
+  quantize_.weights.push_back(parse_weight_scheme("third=int8").value());
+  EXPECT_THAT(save(dir_.path() / "more"), FailsWith(ErrorCode::kNotFound, "'third'"));
+  EXPECT_FALSE(fs::exists(dir_.path() / "more" / "model.onnx"));
+}
+
 TEST_F(QuantizedSave, RefusesWhatItCannotDo) {
   plan_.layout = Layout::kLink;
   EXPECT_THAT(save(out_), FailsWith(ErrorCode::kInvalidArgument, "cannot be linked"));

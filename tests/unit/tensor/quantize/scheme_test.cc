@@ -115,6 +115,24 @@ TEST(QuantizeOptions, KeepCodesByAWordBeforeTheScheme) {
   EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "matmulnbits"));
 }
 
+TEST(WeightScheme, IsAPatternAndASchemeAroundTheLastEqualsSign) {
+  const auto one = parse_weight_scheme("*.down_proj.*=int4/128, 17 steps");
+  ASSERT_THAT(one, IsOk());
+  EXPECT_EQ(one->pattern, "*.down_proj.*");
+  EXPECT_EQ(scheme_text(one->scheme), "int4/128, zero points, 17 steps");
+  EXPECT_EQ(parse_weight_scheme("a=b=int8")->pattern, "a=b");
+  for (const char* const text : {"", "int8", "=int8"}) {
+    EXPECT_THAT(parse_weight_scheme(text),
+                FailsWith(ErrorCode::kInvalidArgument, "does not have the form PATTERN=SCHEME"));
+  }
+  for (const char* const text : {"head*=", "head*=float", "head*=keep"}) {
+    EXPECT_THAT(parse_weight_scheme(text),
+                FailsWith(ErrorCode::kInvalidArgument, "the weights 'head*': "))
+        << text;
+  }
+  EXPECT_THAT(parse_weight_scheme("*=int4/48"), FailsWith(ErrorCode::kInvalidArgument, "not 48"));
+}
+
 TEST(QuantizeOptions, AreCheckedByOneFunction) {
   EXPECT_THAT(check_options({}), IsOk());
   QuantizeOptions options;
@@ -131,6 +149,18 @@ TEST(QuantizeOptions, AreCheckedByOneFunction) {
   options = {};
   options.min_rows = 0;
   EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "at least 1"));
+  options = {.weights = {{"*", default_scheme(8)}}};
+  EXPECT_THAT(check_options(options), IsOk());
+  options.keep = KeepCodes::kElseScheme;
+  EXPECT_THAT(check_options(options), IsOk());
+  options.keep = KeepCodes::kElseFloat;
+  EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "'keep, int8'"));
+  options = {.weights = {{"", default_scheme(8)}}};
+  EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "is empty"));
+  options = {.weights = {{"*.up.*", {.bits = 4, .block = 48}}}};
+  EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "'*.up.*': a block"));
+  options = {.weights = {{"*", {.steps = 0, .kept = true}}}};
+  EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "kept codes"));
 }
 
 TEST(QuantizeOptions, GiveTheHeadItsOwnScheme) {

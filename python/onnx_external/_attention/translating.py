@@ -43,6 +43,20 @@ def _lengths(mask: Any, tokens: Any, like: str) -> Sequence[Any]:
     op = operators()
     along, one, mask = op.Constant(value_ints=[1]), op.Constant(value_int=1), _integers(mask)
     size, new_size = op.Shape(mask, start=1, end=2), _as_shape(tokens)
+    lengths = op.ReduceSum(mask, along, keepdims=0)
+    # Most masks are all ones, so the nodes that judge padding run only for the others.
+    spoiled = _either(
+        op.Equal(op.ReduceMin(lengths, keepdims=0), size),
+        lambda: _number(0.0, like),
+        lambda: _spoiled(mask, size, new_size, like),
+    )
+    return [_as_int32(op.Sub(lengths, one)), _as_int32(size), spoiled]
+
+
+def _spoiled(mask: Any, size: Any, new_size: Any, like: str) -> Any:
+    """Return NaN if a batch entry is not padded as `row_lengths` requires, otherwise 0."""
+    op = operators()
+    along, one = op.Constant(value_ints=[1]), op.Constant(value_int=1)
     cached = op.Sub(size, new_size)
     new = op.Slice(mask, cached, size, along)
     count = op.ReduceSum(new, along, keepdims=0)
@@ -50,9 +64,32 @@ def _lengths(mask: Any, tokens: Any, like: str) -> Sequence[Any]:
     over = op.Mul(over, op.Gather(mask, op.Constant(value_int=0), axis=1))
     over = op.Sub(over, op.Mul(cached, op.Sub(new_size, count)))
     is_right = op.Equal(op.ReduceMin(over, keepdims=0), one)
-    spoiled = op.Where(is_right, *(_number(each, like) for each in (0.0, math.nan)))
-    last = op.Sub(op.ReduceSum(mask, along, keepdims=0), one)
-    return [_as_int32(last), _as_int32(size), spoiled]
+    return op.Where(is_right, *(_number(each, like) for each in (0.0, math.nan)))
+
+
+def _either(test: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    """Return one of two scalars; only the nodes that compute this one run."""
+    from torch.onnx._internal.exporter._torchlib.ops.hop import call_op
+
+    branches = {"then_branch": _branch("full", then), "else_branch": _branch("padded", otherwise)}
+    return call_op("If", test, **branches)[0]
+
+
+def _branch(name: str, make: Callable[[], Any]) -> Any:
+    """Return a branch that contains the nodes which a function adds to the graph."""
+    import onnx_ir
+    from torch.onnx._internal.exporter import _core
+
+    assert _core.current_tracer is not None
+    nodes = _core.current_tracer.nodes
+    start = len(nodes)
+    result = make()
+    own = nodes[start:]
+    del nodes[start:]
+    for number, node in enumerate(own):
+        node.outputs[0].name = f"{name}_{number}"
+    result.shape = onnx_ir.Shape([])
+    return onnx_ir.Graph((), [result], nodes=own, name=name)
 
 
 def _bias(mask: Any, tokens: Any) -> Sequence[Any]:

@@ -78,7 +78,9 @@ def _why_not(made: torch.Tensor, given: dict[str, Any]) -> str:
     if not is_causal(given.get("mask_function", masking_utils.causal_mask_function)):
         return "its mask lets tokens see later ones"
     offset = given.get("q_offset", 0)
-    if given.get("kv_offset", 0) != 0 or isinstance(offset, torch.Tensor):
+    if isinstance(offset, torch.Tensor):
+        return "its trace computes the number of cached tokens from other values than sizes"
+    if given.get("kv_offset", 0) != 0:
         return "its mask covers only a part of the cache"
     if offset + given["q_length"] != given["kv_length"]:
         return "its mask is not for the last tokens"

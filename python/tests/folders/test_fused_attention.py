@@ -143,6 +143,49 @@ def test_attention_by_lengths_gives_nan_rather_than_a_wrong_number(tmp_path: Pat
     assert decoder.generate([[5, 6, 7], [8, 9]], 3)[1] == decoder.generate([[8, 9]], 3)[0]
 
 
+@pytest.mark.parametrize(
+    ("rope", "fused"),
+    [
+        (
+            {
+                "rope_type": "longrope",
+                "short_factor": [1.0] * 4,
+                "long_factor": [2.0, 3.0, 4.0, 5.0],
+            },
+            1,
+        ),
+        ({"rope_type": "dynamic", "factor": 2.0}, 0),
+    ],
+    ids=["longrope", "dynamic"],
+)
+def test_angles_that_depend_on_the_longest_text_are_right_for_padded_ones(
+    rope: dict[str, Any], fused: int, tmp_path: Path
+) -> None:
+    few = 8  # beyond that many positions, the angles are other ones
+    rope = {"rope_theta": 10000.0, "original_max_position_embeddings": few, **rope}
+    most = few if rope["rope_type"] == "dynamic" else 64
+    sizes = {"max_position_embeddings": most, "sliding_window": None, "rope_parameters": rope}
+    _saved(tmp_path / "in", **sizes)
+    report = export(tmp_path / "in", tmp_path / "out", attention="lengths", check=False)
+    found = _operators(tmp_path / "out/model.onnx")
+    assert found.count("com.microsoft.GroupQueryAttention") == fused
+    assert any("attention is traced, not fused" in note for note in report.notes) == (not fused)
+    mask = np.ones((2, 13), np.int64)
+    mask[1, 5:12] = 0
+    tokens, places = np.arange(4, 30).reshape(2, 13), np.maximum(mask.cumsum(1) - 1, 0)
+    model, cache = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "in"), None
+    caches: dict[str, Any] = {}
+    for start, end in ((0, 12), (12, 13)):
+        given = [torch.tensor(each[:, start:end]) for each in (tokens, places)]
+        past = {"attention_mask": torch.tensor(mask[:, :end]), "past_key_values": cache}
+        with torch.no_grad():
+            wanted = model(given[0], position_ids=given[1], use_cache=True, **past)
+        path, cache = tmp_path / "out/model.onnx", wanted.past_key_values
+        got, caches = _step(path, mask[:, :end], tokens[:, start:end], caches)
+        far = np.abs(got - wanted.logits.numpy())[mask[:, start:end] == 1]
+        assert far.max() < 1e-5 * np.abs(wanted.logits.numpy()).max()
+
+
 def test_attention_is_that_of_onnx_or_of_the_code_if_asked_for(tmp_path: Path) -> None:
     _saved(tmp_path / "in")
     report = export(tmp_path / "in", tmp_path / "standard", attention="standard", check=True)

@@ -72,7 +72,7 @@ _ROUNDINGS = 8
 _RESTS = 16
 """The number of rounding steps of the largest slices by which small slices may be off."""
 _LEAST_RESTS = 4
-"""The number of rounding steps of float32, in which single operators compute on half types."""
+"""The number of rounding steps of float32 by which small slices may always be off."""
 
 
 def default_tolerance(got: Array, want: Array, others: Collection[str] = ()) -> Tolerance:

@@ -98,8 +98,8 @@ class Carried:
     starts: list[Any] = field(default_factory=list)
     """The leaves of the state before the first iteration."""
     leaves: list[Any] = field(default_factory=list)
-    """The leaves of the state, with a new object for each tensor, because the body may also read
-    the original tensors from outside."""
+    """The leaves in `starts`, with a new object for each tensor, because the body may also read the
+    original tensors from outside."""
     is_carried: list[bool] = field(default_factory=list)
     growth: dict[int, Growth] = field(default_factory=dict)
     emitted: list[Emitted] = field(default_factory=list)

@@ -47,7 +47,7 @@ TEST(Json, RefusesAByteOrderMark) {
 }
 
 TEST(Json, RefusesUtf16) {
-  for (const std::string text : {"\xFF\xFE{\0}\0"s, "\xFE\xFF\0{\0}"s}) {
+  for (const std::string& text : {"\xFF\xFE{\0}\0"s, "\xFE\xFF\0{\0}"s}) {
     EXPECT_THAT(parse_json(text),
                 FailsWith(ErrorCode::kCorrupt, "byte 1: text in UTF-16; save it as UTF-8"));
   }

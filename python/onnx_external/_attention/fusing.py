@@ -1,9 +1,9 @@
 """Fuses attention while a transformers decoder is traced.
 
 A transformers model looks up its attention function in one interface, and its mask functions in
-another interface. During the trace, both lookups return functions of this module. Attention is
-fused if its keys and values are the ones that the cache has just concatenated, and if all its other
-arguments are known. In all other cases, the original function runs.
+another interface. During a trace, this module makes both lookups return its own functions.
+Attention is fused if its keys and values are the ones that the cache has just concatenated, and if
+all its other arguments are known. In all other cases, the original function runs.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class _Trace:
         self._updates: dict[int, _Update] = {}
         """The recorded cache updates, by the id of the key tensor that each update returned."""
         self._masks: dict[int, Mask] = {}
-        """The masks, by the id of the tensor."""
+        """The recorded masks, by the id of the mask's tensor."""
         self._is_spoiled = False
 
     def updating(self, plain: Callable[..., Any]) -> Callable[..., Any]:

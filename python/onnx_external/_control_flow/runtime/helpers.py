@@ -80,7 +80,7 @@ class Runtime:
 
     @property
     def notes(self) -> list[str]:
-        """Differences between the graph and the code, one line for each place."""
+        """Notes on differences between the graph and the code, one line for each place."""
         return self._state.notes
 
     def tracing(self, module: nn.Module | None = None) -> AbstractContextManager[None]:

@@ -193,7 +193,7 @@ def _without_hooks() -> Iterator[None]:
 
 @dataclass
 class Run:
-    """The results and the effects of running a function."""
+    """The results of one run of a function, and its effects on tensors and objects."""
 
     value: Any
     changes: Changes

@@ -140,7 +140,7 @@ def as_tensor(value: Any, kind: torch.dtype | None = None) -> torch.Tensor:
 
 
 def children(value: Any) -> tuple[list[Any], Any]:
-    """Return the content of a pytree container and its spec; a leaf contains itself."""
+    """Return the content of a pytree container and its spec; for a leaf, the leaf itself."""
     leaves, spec = pytree.tree_flatten(value, is_leaf=lambda each: each is not value)
     return leaves, spec
 

@@ -32,7 +32,7 @@ class Status(enum.Flag):
     OK = enum.auto()
     """The module's piece, or its export, computes the same as the module."""
     DISC = enum.auto()
-    """The module's piece, or its export, computes something else."""
+    """The status of a module whose piece of the model, or whose export, computes something else."""
     FAIL = enum.auto()
     """The module's piece cannot be cut, loaded or run, or the module cannot be exported."""
     NOINPUT = enum.auto()

@@ -36,7 +36,7 @@ class Token(NamedTuple):
 
 
 class Tokenizer(NamedTuple):
-    """The files of a tokenizer, its end tokens, and notes."""
+    """The converted files of a tokenizer, its end tokens, and notes on the conversion."""
 
     files: dict[str, Document]
     """The JSON documents, by file name."""

@@ -1,1 +1,1 @@
-"""Peephole rules for exported graphs, each replacing several nodes with one equivalent node."""
+"""Peephole rules for exported graphs; each replaces several nodes with one equivalent node."""

@@ -52,7 +52,7 @@ def drop_defaults(node: onnx_ir.Node, newer: Any, older: Any) -> None:
 def misfit(node: onnx_ir.Node, schema: Any) -> str:
     """Return the reason why a node does not fit the definition of its operator; empty if it does.
 
-    Values of unknown type count as fitting.
+    A value of unknown type is assumed to fit.
     """
     extra = sorted(node.attributes.keys() - schema.attributes.keys())
     if extra:

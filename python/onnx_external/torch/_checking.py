@@ -53,7 +53,7 @@ class Checked:
     """The number of input sets on which the graph agrees with the module."""
     notes: list[str] = field(default_factory=list)
     made: int = 0
-    """The number of these sets that were generated from the example, with other sizes."""
+    """The number of compared sets that were generated from the example, with other sizes."""
     disproved: set[str] = field(default_factory=set)
     """Guards that do not limit the graph: it agrees with the module for sets that violate them."""
     unloadable: str = ""

@@ -123,7 +123,7 @@ class Exporter:
     is_made: bool
     """True if the caller's function made the target, so that its parameters have no values."""
     calls: Sequence[Call]
-    """The example, and all further input sets."""
+    """The calls to compare: the example, and all further input sets."""
     weights: Weights | nn.Module | None
     saving: abc.Mapping[str, Any]
     """The options of oe.save."""

@@ -118,8 +118,8 @@ class Sizes:
 
         An operator's guard that excludes one size (torch often excludes 1) is disproved if the call
         has that size. Conditions in the user's code are not included, because their branches may
-        agree by chance; nor are guards that exclude several sizes. A call without elements proves
-        nothing.
+        agree by chance; nor are guards that exclude several sizes. A call whose tensors have no
+        elements disproves nothing.
         """
         values = self.values(call)
         if not all(value > 0 for value in values.values()):

@@ -279,7 +279,7 @@ def _give(initializers: Any, extra: Mapping[str, Any]) -> None:
 
 
 def for_opset(skeleton: Skeleton, version: int) -> Skeleton:
-    """Return a skeleton with another opset version; the given one is unusable afterwards.
+    """Return a skeleton with another opset version; the given skeleton is unusable afterwards.
 
     Raises:
         InvalidArgumentError: the version cannot express the graph.

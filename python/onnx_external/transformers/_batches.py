@@ -1,4 +1,4 @@
-"""Splits input sets for graphs that accept several tokens after a cache only for batch size 1."""
+"""Splits input sets for graphs that accept several tokens after a cache only with batch size 1."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class PartWays(Ways[Graph]):
     """
 
     twin: Twin
-    """The small model whose part is run instead of the model's."""
+    """The small model of which a part is run instead of the model's part."""
     parts: dict[str, Part]
     """The part of the small model, with the inputs of each input set."""
     surroundings: TransformersSurroundings

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from .._base.errors import InvalidArgumentError
 from .._base.keywords import only
 from .._base.notes import kind_of
 from .._base.options import Layout, LayoutName, Quantize
@@ -401,6 +402,9 @@ or in Python, with the tokens that begin the text ([]: those in the model's sett
 
 def _refuse_at_once(given: argparse.Namespace) -> list[str]:
     """Report errors that are detected without torch, and return the notes to print."""
+    for option in ("--quantize-weights", "--keep-float"):
+        if given.quantize is None and vars(given)[option[2:].replace("-", "_")]:
+            raise InvalidArgumentError(f"{option}: needs --quantize, which is not given")
     with (
         as_folder(Path(given.folder), with_tokenizer=False) as folder,
         as_folder(given.base, with_tokenizer=False) as base,

@@ -612,6 +612,23 @@ def test_a_dry_run_of_the_command_tells_the_plan(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_the_command_gives_single_weights_schemes_of_their_own(tmp_path: Path) -> None:
+    saved(tmp_path / "bert", "BertForMaskedLM", hidden_size=64, intermediate_size=64)
+    line = ("export", tmp_path / "bert", "-o", tmp_path / "out", "--no-check", "--no-fsync")
+    weights = ("--quantize-weights", "*=int8/32", "--quantize-weights", "*.output.dense.*=int4/16")
+    done = commands.run(*line, *weights)
+    assert done.returncode == 1
+    assert "--quantize-weights: needs --quantize, which is not given" in done.stderr
+    assert commands.run(*line, "--keep-float", "*").returncode == 1
+    done = commands.run(*line, "--quantize", "int4", *weights, "--json")
+    assert done.returncode == 0, done.stderr
+    found = {
+        each["weight"]: each["scheme"][:7] for each in json.loads(done.stdout)["save"]["quantized"]
+    }
+    assert {found[name] for name in found if ".output.dense." in name} == {"int4/16"}
+    assert {found[name] for name in found if ".output.dense." not in name} == {"int8/32"}
+
+
 def test_dimensions_that_the_trace_fixes_are_numbers(tmp_path: Path) -> None:
     import onnx
 

@@ -259,11 +259,16 @@ void add_remarks(const SavedModel& report, Document& document) {
   }
 }
 
+void add_tensors(const SavedModel& report, ListTensors tensors, Document& document) {
+  if (tensors == ListTensors::kYes) {
+    document["tensors"] = list_of(report.tensors, saved_tensor);
+  }
+}
+
 // One of several models.
-Document model_object(const SavedModel& report) {
-  Document document{{"model", report.model.string()},
-                    {"manifest", report.manifest},
-                    {"tensors", list_of(report.tensors, saved_tensor)}};
+Document model_object(const SavedModel& report, ListTensors tensors) {
+  Document document{{"model", report.model.string()}, {"manifest", report.manifest}};
+  add_tensors(report, tensors, document);
   add_slots(report, document);
   document["alignment"] = report.key_prefix;
   document["complete"] = report.complete;
@@ -295,7 +300,7 @@ void add_rest(const SaveReport& report, Document& document) {
 
 }  // namespace
 
-std::string save_document(const SaveReport& report, RunMode mode) {
+std::string save_document(const SaveReport& report, RunMode mode, ListTensors tensors) {
   const SavedModel* const alone = report.models.size() == 1 ? &report.models.front() : nullptr;
   Document document = Document::object();
   if (alone != nullptr) {
@@ -303,11 +308,12 @@ std::string save_document(const SaveReport& report, RunMode mode) {
     document["manifest"] = alone->manifest;
   } else {
     document["folder"] = report.folder.string();
-    document["models"] = list_of(report.models, model_object);
+    document["models"] = list_of(
+        report.models, [&](const SavedModel& model) { return model_object(model, tensors); });
   }
   document["dry_run"] = mode == RunMode::kDryRun;
   if (alone != nullptr) {
-    document["tensors"] = list_of(alone->tensors, saved_tensor);
+    add_tensors(*alone, tensors, document);
   }
   add_keys(report, document);
   if (alone != nullptr) {

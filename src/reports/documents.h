@@ -14,9 +14,13 @@
 
 namespace onnx_external {
 
+// Whether a document lists the saved tensors, of which there may be a hundred thousand.
+enum class ListTensors { kYes, kNo };
+
 // For a single model, all members are on one level. Several models are a list next to the members
 // that they share.
-[[nodiscard]] std::string save_document(const SaveReport& report, RunMode mode);
+[[nodiscard]] std::string save_document(const SaveReport& report, RunMode mode,
+                                        ListTensors tensors = ListTensors::kYes);
 // Formats one report for each model.
 [[nodiscard]] std::string verify_document(std::span<const std::filesystem::path> models,
                                           std::span<const VerifyReport> reports);

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from .. import _core
 from .._base.pages import Paged
 
 _T = TypeVar("_T")
@@ -48,6 +49,26 @@ class _Document(Paged):
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON document that the command prints with --json."""
         return self._document
+
+
+class _SaveDocument(_Document):
+    """A report on a save, whose document is made on first use because it may be large."""
+
+    notes: list[str]
+    _result: _core.SaveResult
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:  # type: ignore[override]
+        document: dict[str, Any] = json.loads(self._result.document())
+        if self.notes:
+            document["notes"] = self.notes
+        return document
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is copied or pickled: the document, not the extension's object."""
+        state = {**self.__dict__, "_document": self._document}
+        state.pop("_result", None)
+        return state
 
 
 @dataclass(frozen=True)
@@ -118,7 +139,7 @@ class SavedModel:
 
 
 @dataclass
-class SaveReport(_Document):
+class SaveReport(_SaveDocument):
     """The report on a save that was carried out or planned: its models, and what they share.
 
     The report of a single model also has the fields of `models[0]` as attributes.
@@ -172,7 +193,9 @@ class SaveReport(_Document):
     def _add_notes(self, notes: list[str]) -> None:
         """Append notes to the report and to its document."""
         if notes:
-            self.notes = self._document["notes"] = [*self.notes, *notes]
+            self.notes = [*self.notes, *notes]
+            if "_document" in self.__dict__:
+                self._document["notes"] = self.notes
 
     @cached_property
     def models(self) -> list[SavedModel]:
@@ -460,9 +483,16 @@ def _report(cls: type[_D], document: dict[str, Any], **lists: type) -> _D:
     return report
 
 
-def save_report(text: str) -> SaveReport:
+def save_report(result: _core.SaveResult) -> SaveReport:
+    """Create the report on a save."""
+    report = _make(SaveReport, json.loads(result.summary()))
+    report._result = result
+    return report
+
+
+def save_report_of(document: dict[str, Any]) -> SaveReport:
     """Create the report on a save from its JSON document."""
-    return _report(SaveReport, json.loads(text))
+    return _report(SaveReport, document)
 
 
 def verify_report(text: str) -> VerifyReport:

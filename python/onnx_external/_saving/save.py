@@ -113,8 +113,8 @@ def save(
         with collector_paused():
             given = given_models(graphs, files.base_dir, may_lack_data)
         tensors, settings = (given.tensors, sources, more), {**options, **changed}
-        document = _core.save(given.graphs, *tensors, folder, files.data_dir, callback, settings)
-        return save_report(document)
+        result = _core.save(given.graphs, *tensors, folder, files.data_dir, callback, settings)
+        return save_report(result)
 
     with shown(how["progress"]) as callback, checkpoint_is("weights"):
         changed: dict[str, Any] = {}
@@ -166,7 +166,7 @@ def _named(
 
 
 def _logged(report: SaveReport) -> SaveReport:
-    if not report.dry_run:
+    if not report.dry_run and _log.isEnabledFor(logging.INFO):
         document = report.to_dict()
         models = document.get("models", [document])
         _log.info(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from .._base.options import StrPath
-from .._saving.reports import SaveReport, save_report
+from .._saving.reports import SaveReport, save_report_of
 from .._saving.save import target_of
 from ._skeleton import Skeleton
 
@@ -61,4 +60,4 @@ def save_alone(made: Skeleton, path: StrPath, options: Mapping[str, Any]) -> Sav
     document |= {"model": str(target), "dry_run": dry_run, "complete": True, "verified": True}
     document |= {"inputs_left": [value.name for value in made.model.graph.inputs]}
     document |= {"alignment": "", "bytes": 0, "seconds": time.perf_counter() - start}
-    return save_report(json.dumps(document))
+    return save_report_of(document)

@@ -1,8 +1,10 @@
 """Saving and verifying: what the package does is what the commands do."""
 
+import copy
 import filecmp
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -92,6 +94,15 @@ def test_a_report_is_the_command_s_document(tiny: Path, tmp_path: Path) -> None:
     assert document.keys() == printed.keys()
     assert [t["slot"] for t in document["tensors"]] == [t["slot"] for t in printed["tensors"]]
     assert report.tensors[0].key == printed["tensors"][0]["key"]
+
+
+def test_a_report_can_be_pickled_and_copied(tiny: Path, tmp_path: Path) -> None:
+    for copy_of in copy.copy, copy.deepcopy, lambda report: pickle.loads(pickle.dumps(report)):
+        report = oe.plan(tiny / "graph.onnx", weights=tiny / "checkpoint.pt")
+        other = copy_of(report)
+        assert other == report
+        assert other.tensors == report.tensors
+        assert other.to_dict() == report.to_dict()
 
 
 @pytest.mark.parametrize("form", ["path", "bytes", "proto"])

@@ -111,6 +111,7 @@ class SourceFile {
   // Null if the bytes are in a file.
   [[nodiscard]] const MemoryRuns* runs() const { return whole_ ? whole_->runs() : runs_.get(); }
   [[nodiscard]] std::uint64_t link_count() const { return links_; }
+  [[nodiscard]] bool is_slice() const { return whole_ != nullptr; }
 
   // Fails with kCorrupt if the range is not inside size().
   [[nodiscard]] Status check_range(std::uint64_t offset, std::uint64_t length) const;

@@ -55,7 +55,7 @@ FileRun next_run(const SourceFile& file, std::uint64_t offset, std::uint64_t end
 
 bool may_have_holes(const SourceFile& file) {
   struct stat info {};
-  return file.runs() == nullptr && ::fstat(file.fd(), &info) == 0 &&
+  return file.runs() == nullptr && !file.is_slice() && ::fstat(file.fd(), &info) == 0 &&
          static_cast<std::uint64_t>(info.st_blocks) * kBlockBytes <
              static_cast<std::uint64_t>(info.st_size);
 }

@@ -25,7 +25,8 @@ struct FileRun {
 // one system call. Requires: offset < end.
 [[nodiscard]] FileRun next_run(const SourceFile& file, std::uint64_t offset, std::uint64_t end);
 
-// Returns false if all blocks of the file are stored. This is cheaper than searching for holes.
+// Returns false if all blocks of the file are stored, and for a slice of a file. This is cheaper
+// than searching for holes.
 [[nodiscard]] bool may_have_holes(const SourceFile& file);
 
 // Fails with kInvalidArgument if disk space was reserved at the end of the file, or for at least

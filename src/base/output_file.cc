@@ -100,6 +100,10 @@ Status OutputFile::close() {
   return {};
 }
 
+Result<std::shared_ptr<const SourceFile>> OutputFile::to_source() && {
+  return SourceFile::adopt(std::move(fd_), name_);
+}
+
 Status write_whole_file(const std::filesystem::path& path, std::string_view text, Replace replace) {
   TRY_ASSIGN(const auto folder, Directory::open(path.parent_path()));
   const std::string name = path.filename().string();

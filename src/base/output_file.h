@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,6 +59,9 @@ class OutputFile {
   [[nodiscard]] Status sync() const;
 
   [[nodiscard]] Status close();
+
+  // Ends the writing: returns the same file for reading.
+  [[nodiscard]] Result<std::shared_ptr<const SourceFile>> to_source() &&;
 
  private:
   OutputFile(UniqueFd fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}

@@ -8,7 +8,7 @@
 
 #include "base/checked_math.h"
 #include "base/io_buffer.h"
-#include "base/range_crc.h"
+#include "base/read_back.h"
 #include "base/try.h"
 #include "checkpoint/quantized/quantized_tensors.h"
 #include "checkpoint/storage/checkpoint_access.h"

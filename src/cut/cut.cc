@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/directory.h"
-#include "base/range_crc.h"
+#include "base/read_back.h"
 #include "base/remedy.h"
 #include "base/safe_path.h"
 #include "base/text.h"

@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "base/range_crc.h"
+#include "base/read_back.h"
 #include "base/safe_path.h"
 #include "base/try.h"
 #include "save/file_names.h"

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/file.h"
-#include "base/range_crc.h"
+#include "base/read_back.h"
 #include "base/try.h"
 
 namespace onnx_external {

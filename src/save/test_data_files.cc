@@ -11,7 +11,7 @@
 #include "base/directory.h"
 #include "base/io_buffer.h"
 #include "base/output_file.h"
-#include "base/range_crc.h"
+#include "base/read_back.h"
 #include "base/read_step.h"
 #include "base/remedy.h"
 #include "base/text.h"

@@ -1,22 +1,19 @@
 #include "save/written_ranges.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "base/digest.h"
-#include "base/file.h"
-#include "base/io_buffer.h"
 #include "base/output_file.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
+#include "base/read_back.h"
 #include "base/try.h"
 
 namespace onnx_external {
 namespace {
-
-constexpr std::uint64_t kStep = std::uint64_t{256} << 10;
 
 using Parts = std::vector<std::uint32_t>;  // of one file
 
@@ -27,18 +24,18 @@ class ClaimChecker {
       : plan_(plan), data_(data), written_(written), options_(options), meter_(meter) {}
 
   // Drops the claims of the file that do not hold.
-  Status check(std::uint32_t file, const Parts& ranges, IoBuffer& buffer) {
+  Status check(std::uint32_t file, const Parts& ranges, ByteComparer& comparer) {
     const bool claimed = std::any_of(ranges.begin(), ranges.end(), [&](std::uint32_t range) {
       return written_[range].has_value();
     });
-    const auto opened = claimed ? reopen(file) : std::nullopt;
+    const auto opened = claimed ? reopen(file) : nullptr;
     bool any = false;
     for (const std::uint32_t range : ranges) {
       if (!written_[range]) {
         continue;
       }
       TRY_ASSIGN(auto holds, opened
-                                 ? has_crc(*opened, plan_.ranges[range], *written_[range], buffer)
+                                 ? has_crc(*opened, plan_.ranges[range], *written_[range], comparer)
                                  : Result<bool>(false));
       if (!holds) {
         written_[range].reset();
@@ -49,32 +46,25 @@ class ClaimChecker {
   }
 
  private:
-  // Synced, and no longer than planned; nothing when the file is not to be trusted.
-  std::optional<OutputFile> reopen(std::uint32_t file) const {
+  // Synced, and no longer than planned; null when the file is not to be trusted.
+  std::shared_ptr<const SourceFile> reopen(std::uint32_t file) const {
     auto opened = OutputFile::reopen(data_, plan_.files[file].name);
     const auto size = opened ? opened->size() : fail(opened.error());
     if (!size || *size > plan_.files[file].bytes ||
         (options_.sync == Sync::kFiles && !opened->sync())) {
-      return std::nullopt;
+      return nullptr;
     }
     opened->drop_cache();
-    return *std::move(opened);
+    return (*std::move(opened)).to_source().value_or(nullptr);
   }
 
   // Bytes that cannot be read count as missing. Fails only when cancelled.
-  Result<bool> has_crc(const OutputFile& file, const DataRange& range, std::uint32_t wanted,
-                       IoBuffer& buffer) {
-    Crc32 crc;
-    for (std::uint64_t done = 0; done < range.bytes;) {
-      const auto chunk = buffer.first(std::min(kStep, range.bytes - done));
-      if (!read_exact(file.fd(), range.offset + done, chunk, file.name())) {
-        return false;
-      }
-      crc.update(chunk);
-      done += chunk.size();
-      TRY(meter_.step(chunk.size()));
-    }
-    return crc.value() == wanted;
+  Result<bool> has_crc(const SourceFile& file, const DataRange& range, std::uint32_t wanted,
+                       ByteComparer& comparer) {
+    TRY_ASSIGN(const auto read,
+               read_back({file, range.offset, 0, range.bytes}, {}, comparer,
+                         [this](std::uint64_t bytes) { return meter_.step(bytes); }));
+    return !read.unreadable && read.crc32 == wanted;
   }
 
   const SavePlan& plan_;
@@ -94,12 +84,12 @@ Result<WrittenRanges> sound_ranges(const SavePlan& plan, const Directory& data,
     ranges_of[plan.ranges[range].file].push_back(range);
   }
   const int threads = thread_count(options.threads);
-  std::vector<IoBuffer> buffers(static_cast<std::size_t>(threads));
+  std::vector<ByteComparer> comparers(static_cast<std::size_t>(threads));
   meter.begin(Phase::kVerify, bytes_of(plan, claimed));
   ClaimChecker checker(plan, data, claimed, options, meter);
   TRY(parallel_for(ranges_of.size(), threads, [&](std::size_t file, int thread) {
     return checker.check(static_cast<std::uint32_t>(file), ranges_of[file],
-                         buffers[static_cast<std::size_t>(thread)]);
+                         comparers[static_cast<std::size_t>(thread)]);
   }));
   TRY(meter.finish());
   return claimed;

@@ -10,6 +10,7 @@
 
 #include "base/digest.h"
 #include "base/file.h"
+#include "base/read_back.h"
 #include "base/try.h"
 #include "save/packed_json.h"
 #include "save/planned_bytes.h"
@@ -52,7 +53,7 @@ Status compare_part(const RangeCheck& check, std::uint64_t at, std::span<const s
         return Status();
       }};
   TRY_ASSIGN(const auto compared,
-             comparer.compare(at, wanted.size(), bytes, AtDifference::kReadOn, kPlainStep));
+             comparer.compare(at, wanted.size(), bytes, AtDifference::kReadOn, kReadBackStep));
   if (compared.unreadable) {
     answer.fault = fault_of(*compared.unreadable);
     part.file.reset();

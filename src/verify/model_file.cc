@@ -6,7 +6,7 @@
 
 #include "base/directory.h"
 #include "base/file.h"
-#include "base/range_crc.h"
+#include "base/read_back.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/load.h"

@@ -10,10 +10,9 @@
 #include "base/directory.h"
 #include "base/file.h"
 #include "base/foreign_format.h"
-#include "base/holes.h"
 #include "base/io_buffer.h"
 #include "base/parallel.h"
-#include "base/range_crc.h"
+#include "base/read_back.h"
 #include "base/read_step.h"
 #include "base/safe_path.h"
 #include "base/try.h"
@@ -89,46 +88,26 @@ class ChunkReader {
   [[nodiscard]] Status read(const SourceFile& file, const WantedBytes& wanted,
                             ByteComparer& comparer, ProgressMeter& meter,
                             RangeAnswer& answer) const {
-    SparseCrc32 crc;
-    std::uint64_t done = 0;
-    ComparedBytes bytes{found_in(file), {}, [&](std::span<const std::byte> chunk) {
-                          if (check_.wants_crc || answer.own) {
-                            crc.update(chunk);
-                          }
-                          done += chunk.size();
-                          return meter.step(chunk.size());
-                        }};
+    ExpectedBytes expected{{}, wanted.file, wanted.offset};
     if (wanted.file != nullptr) {
-      bytes.wanted = [&](std::uint64_t at, std::span<std::byte> room) {
+      expected.give = [&](std::uint64_t at, std::span<std::byte> room) {
         return wanted.file->give(wanted.offset + at, room);
       };
     } else if (wanted.tensor != nullptr) {
-      bytes.wanted = bytes_read_by([&](std::uint64_t at, std::span<std::byte> room) {
+      expected.step = kReadStepBytes;
+      expected.give = bytes_read_by([&](std::uint64_t at, std::span<std::byte> room) {
         return read_planned(*checkpoint_, *wanted.tensor, at, room);
       });
     }
-    while (done < chunk_.length) {
-      const std::uint64_t first = chunk_.first + done;
-      const FileRun run = run_at(file, wanted, first);
-      if (run.is_hole) {
-        crc.skip_zeros(run.bytes);
-        done += run.bytes;
-        TRY(meter.step(run.bytes));
-        continue;
-      }
-      const bool is_plain = wanted.tensor == nullptr || wanted.file != nullptr;
-      const std::uint64_t step = is_plain ? kPlainStep : kReadStepBytes;
-      TRY_ASSIGN(const auto compared,
-                 comparer.compare(first, run.bytes, bytes, AtDifference::kReadOn, step));
-      note(compared, answer);
-      if (answer.fault) {
-        return meter.step(chunk_.length - done);
-      }
-      if (answer.difference) {
-        bytes.wanted = nullptr;  // the first one is enough
-      }
+    const bool wants_crc = check_.wants_crc || answer.own;
+    TRY_ASSIGN(auto read,
+               read_back({file, check_.offset, chunk_.first, chunk_.length, wants_crc}, expected,
+                         comparer, [&](std::uint64_t bytes) { return meter.step(bytes); }));
+    if (read.unreadable) {
+      answer.fault = fault_of(*read.unreadable);
     }
-    answer.crc32 = crc.value();
+    answer.difference = read.difference;
+    answer.crc32 = read.crc32;
     return {};
   }
 
@@ -162,7 +141,7 @@ class ChunkReader {
       TRY_ASSIGN(
           const auto compared,
           comparer.compare(first, run.size(), {found_in(file), bytes_in_memory(first, run), take},
-                           AtDifference::kReadOn, kPlainStep));
+                           AtDifference::kReadOn, kReadBackStep));
       note(compared, answer);
       return compared.unreadable ? fail(*compared.unreadable) : Status();
     };
@@ -177,24 +156,6 @@ class ChunkReader {
     }
     answer.crc32 = crc.value_or(0);
     return crc ? Status() : fail(crc.error());
-  }
-
-  // Ranges that are holes on both sides are equal and need not be read. To search for holes in a
-  // file that was just written takes Linux longer than to read it, because it looks at every page.
-  [[nodiscard]] FileRun run_at(const SourceFile& file, const WantedBytes& wanted,
-                               std::uint64_t first) const {
-    const std::uint64_t left = chunk_.first + chunk_.length - first;
-    if (left < kMinHoleBytes || !may_have_holes(file)) {
-      return {left, false};
-    }
-    const std::uint64_t place = check_.offset + first;
-    const FileRun run = next_run(file, place, place + left);
-    if (wanted.tensor == nullptr || !run.is_hole) {
-      return run;
-    }
-    const std::uint64_t from = wanted.offset + first;
-    return wanted.file == nullptr ? FileRun{run.bytes, false}
-                                  : next_run(*wanted.file, from, from + run.bytes);
   }
 
   const RangeCheck& check_;

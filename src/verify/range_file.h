@@ -2,7 +2,6 @@
 // it into findings.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -13,10 +12,6 @@
 #include "verify/range_check.h"
 
 namespace onnx_external {
-
-// The bytes read at once: few enough to stay in a core's L2 cache while they are read, compared and
-// checksummed.
-inline constexpr std::uint64_t kPlainStep = std::uint64_t{256} << 10;
 
 // Converts an error of open_data_file or of reading to a finding.
 [[nodiscard]] Fault fault_of(const Error& error);

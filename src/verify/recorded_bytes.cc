@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/range_crc.h"
+#include "base/read_back.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/tensor_list.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/file.h"
-#include "base/range_crc.h"
+#include "base/read_back.h"
 #include "base/try.h"
 #include "onnx_external/verify.h"
 #include "support/provided_builder.h"

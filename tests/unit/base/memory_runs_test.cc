@@ -13,7 +13,7 @@
 #include "base/holes.h"
 #include "base/output_file.h"
 #include "base/parallel.h"
-#include "base/range_crc.h"
+#include "base/read_back.h"
 #include "support/pattern.h"
 #include "support/result_matchers.h"
 #include "support/temp_dir.h"

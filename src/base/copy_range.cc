@@ -133,16 +133,13 @@ Status RangeCopier::splice_range(CopyRange& range) {
   return {};
 }
 
-Status RangeCopier::copy_buffered(CopyRange& range, Crc32* crc, Sha* sha) {
+Status RangeCopier::copy_buffered(CopyRange& range, Crc32* crc) {
   while (range.length > 0) {
     const std::span<std::byte> room =
         buffer_.first(std::min<std::uint64_t>(range.length, kCopyBufferBytes));
     TRY_ASSIGN(const auto chunk, range.source.give(range.source_offset, room));
     if (crc != nullptr) {
       crc->update(chunk);
-    }
-    if (sha != nullptr) {
-      sha->update(chunk);
     }
     TRY(range.target.write(range.target_offset, chunk));
     TRY(range.advance(chunk.size()));
@@ -153,7 +150,7 @@ Status RangeCopier::copy_buffered(CopyRange& range, Crc32* crc, Sha* sha) {
 Status RangeCopier::copy(CopyRange range) {
   TRY(range.source.check_range(range.source_offset, range.length));
   if (range.source.runs() != nullptr) {
-    return copy_buffered(range, nullptr, nullptr);
+    return copy_buffered(range, nullptr);
   }
   if (asks_file_system(range)) {
     TRY(ask_file_system(range));
@@ -165,12 +162,12 @@ Status RangeCopier::copy(CopyRange range) {
     }
     TRY(status);
   }
-  return copy_buffered(range, nullptr, nullptr);
+  return copy_buffered(range, nullptr);
 }
 
-Status RangeCopier::copy_with_digests(CopyRange range, Crc32& crc, Sha* sha) {
+Status RangeCopier::copy_with_crc(CopyRange range, Crc32& crc) {
   TRY(range.source.check_range(range.source_offset, range.length));
-  return copy_buffered(range, &crc, sha);
+  return copy_buffered(range, &crc);
 }
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Copies ranges of files at disk speed: inside the kernel, or through a small buffer if checksums
-// are needed. Bytes in memory are written directly.
+// Copies ranges of files at disk speed: inside the kernel, or through a small buffer if the CRC-32
+// is needed. Bytes in memory are written directly.
 #pragma once
 
 #include <cstddef>
@@ -59,8 +59,8 @@ class RangeCopier {
   // source is too short or shrinks; kIo; kCancelled.
   [[nodiscard]] Status copy(CopyRange range);
 
-  // Copies through the buffer and adds the bytes to `crc` and, if not null, to `sha`.
-  [[nodiscard]] Status copy_with_digests(CopyRange range, Crc32& crc, Sha* sha);
+  // Copies through the buffer and adds the bytes to `crc`.
+  [[nodiscard]] Status copy_with_crc(CopyRange range, Crc32& crc);
 
  private:
   struct Pipe {
@@ -72,7 +72,7 @@ class RangeCopier {
   [[nodiscard]] bool asks_file_system(const CopyRange& range) const;
   [[nodiscard]] Status splice_range(CopyRange& range);
   [[nodiscard]] Result<bool> drain_pipe(CopyRange& range, std::size_t count);
-  [[nodiscard]] Status copy_buffered(CopyRange& range, Crc32* crc, Sha* sha);
+  [[nodiscard]] Status copy_buffered(CopyRange& range, Crc32* crc);
 
   Mover mover_;
   Pipe pipe_;

@@ -30,14 +30,31 @@ std::vector<std::uint32_t> copy_order(const SavePlan& plan) {
   return order;
 }
 
+// Returns the size of the chunks into which a range is split: kCopyChunkBytes, or a similar size
+// that is a multiple of whole tiles.
+std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t range) {
+  const PlannedTensor& tensor = job.plan.tensors[job.plan.ranges[range].source_tensor];
+  const auto tiles = planned_tiles(job.checkpoint, tensor);
+  return tiles ? tiles->chunk_bytes(kCopyChunkBytes) : kCopyChunkBytes;
+}
+
+// Returns the size of the chunks into which a pass is split, in bytes of the head. It does not
+// depend on the number of threads, so that errors are always summed in the same order.
+std::uint64_t pass_chunk_bytes(const CopyJob& job, std::uint32_t head) {
+  const PlannedTensor& tensor = tensor_of(job.plan, head);
+  const DerivedView view = planned_view(job.checkpoint, tensor);
+  const RowPacker rows(job.checkpoint, *view, tensor.cast_to, *tensor.packed);
+  return rows.chunk_rows(kPassChunkBytes) * rows.row_bytes(tensor.packed->part);
+}
+
 class StepPlanner {
  public:
   StepPlanner(const CopyJob& job, int threads) : job_(job), threads_(threads) {
     out_.files.resize(job.plan.files.size());
     for (std::size_t i = 0; i < job.plan.ranges.size(); ++i) {
       const DataRange& range = job.plan.ranges[i];
-      FileRanges& file = out_.files[range.file];
-      ++file.all;
+      FileSteps& file = out_.files[range.file];
+      ++file.ranges;
       file.done += job.done[i] ? 1 : 0;
       out_.bytes += is_copied(i) ? range.bytes : 0;
     }
@@ -67,7 +84,7 @@ class StepPlanner {
   }
 
   bool has_own_file(std::uint32_t range) const {
-    return out_.files[job_.plan.ranges[range].file].all == 1;
+    return out_.files[job_.plan.ranges[range].file].ranges == 1;
   }
 
   bool is_split(std::uint32_t range) const {
@@ -77,8 +94,7 @@ class StepPlanner {
       return false;
     }
     const std::uint64_t fair_share = out_.bytes / static_cast<std::uint64_t>(threads_);
-    return !has_own_file(range) || (bytes > fair_share && !may_be_spliced(range) &&
-                                    job_.options.checksum == Checksum::kNone);
+    return !has_own_file(range) || (bytes > fair_share && !may_be_spliced(range));
   }
 
   // LazyBytes are not split, because only the thread that holds them can copy them.
@@ -106,15 +122,11 @@ class StepPlanner {
     } while (first < range.bytes);
     const std::size_t chunks = out_.items.size() - before;
     if (split) {
-      out_.split.emplace(number, chunks);
+      out_.split[number] = {most, chunks};
     }
-    if (split || !has_own_file(number)) {
-      out_.shared[range.file] += chunks;
-    }
+    out_.files[range.file].items += chunks;
   }
 
-  // The files of a pass count as shared even if they have one range each, since other files are
-  // written in the same step.
   void add_pass(std::uint32_t head) {
     const std::uint64_t bytes = job_.plan.ranges[head].bytes;
     const std::uint64_t most = is_made(head) ? bytes : pass_chunk_bytes(job_, head);
@@ -123,9 +135,9 @@ class StepPlanner {
       out_.items.push_back({head, first, std::min(most, bytes - first)});
     }
     const std::size_t chunks = out_.items.size() - before;
-    out_.split.emplace(head, chunks);
+    out_.split[head] = {most, chunks};
     for (std::size_t part = 0; part < ranges_of_pass(job_.plan, head); ++part) {
-      out_.shared[job_.plan.ranges[head + part].file] += chunks;
+      out_.files[job_.plan.ranges[head + part].file].items += chunks;
     }
   }
 
@@ -135,19 +147,6 @@ class StepPlanner {
 };
 
 }  // namespace
-
-std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t range) {
-  const PlannedTensor& tensor = job.plan.tensors[job.plan.ranges[range].source_tensor];
-  const auto tiles = planned_tiles(job.checkpoint, tensor);
-  return tiles ? tiles->chunk_bytes(kCopyChunkBytes) : kCopyChunkBytes;
-}
-
-std::uint64_t pass_chunk_bytes(const CopyJob& job, std::uint32_t head) {
-  const PlannedTensor& tensor = tensor_of(job.plan, head);
-  const DerivedView view = planned_view(job.checkpoint, tensor);
-  const RowPacker rows(job.checkpoint, *view, tensor.cast_to, *tensor.packed);
-  return rows.chunk_rows(kPassChunkBytes) * rows.row_bytes(tensor.packed->part);
-}
 
 bool is_decoded(const CopyJob& job, std::uint32_t range) {
   const PlannedTensor& tensor = job.plan.tensors[job.plan.ranges[range].source_tensor];

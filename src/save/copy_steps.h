@@ -72,6 +72,17 @@ inline constexpr std::uint64_t kPassChunkBytes = std::uint64_t{8} << 20;
   return count;
 }
 
+// Returns the number of bytes that a pass writes to its n-th range together with `head_bytes` bytes
+// of the head.
+[[nodiscard]] inline std::uint64_t bytes_in_pass(const SavePlan& plan, std::uint32_t head,
+                                                 std::size_t n, std::uint64_t head_bytes) {
+  if (n == 0) {
+    return head_bytes;
+  }
+  const std::uint64_t rows = tensor_of(plan, head).packed->rows;
+  return head_bytes / (plan.ranges[head].bytes / rows) * (plan.ranges[head + n].bytes / rows);
+}
+
 struct CopyJob {
   const SavePlan& plan;
   SourceModels models;
@@ -91,35 +102,33 @@ struct CopyItem {
   std::uint64_t length = 0;
 };
 
-// The number of ranges in a file, and how many of them are in it already. (If one range of a pass
-// is missing, all ranges of the pass are written again.)
-struct FileRanges {
-  std::size_t all = 0;
-  std::size_t done = 0;
+// The steps for one file. (If one range of a pass is missing, all ranges of the pass are written
+// again.)
+struct FileSteps {
+  std::size_t ranges = 0;  // the number of ranges in the file
+  std::size_t done = 0;    // how many of them are in it already
+  std::size_t items = 0;   // the number of items that write to it
+};
+
+// How a range, or a pass by its head, is divided.
+struct SplitRange {
+  std::uint64_t chunk_bytes = 0;  // length of each item, except the last one
+  std::size_t chunks = 0;
+
+  friend bool operator==(const SplitRange&, const SplitRange&) = default;
 };
 
 struct CopySteps {
-  std::vector<CopyItem> items;    // each item is a step, in this order
-  std::vector<FileRanges> files;  // same indices as SavePlan::files
-  // For files that several items write: the number of these items.
-  std::map<std::uint32_t, std::size_t> shared;
-  // For ranges that are split into chunks of chunk_bytes(): the number of chunks.
-  std::map<std::uint32_t, std::size_t> split;
-  std::uint64_t bytes = 0;  // bytes to be copied
+  std::vector<CopyItem> items;                // each item is a step, in this order
+  std::vector<FileSteps> files;               // same indices as SavePlan::files
+  std::map<std::uint32_t, SplitRange> split;  // all passes, and the ranges that are split
+  std::uint64_t bytes = 0;                    // bytes to be copied
 };
 
 // Orders files with one range by descending size, so that no thread starts a large file when the
 // other threads are done. Of the files with several ranges, a few are written at a time: the ranges
 // of these files alternate, by ascending offset in each file. Ranges that are done are left out.
 [[nodiscard]] CopySteps plan_copy(const CopyJob& job, int threads);
-
-// Returns the size of the chunks into which a range is split: kCopyChunkBytes, or a similar size
-// that is a multiple of whole tiles.
-[[nodiscard]] std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t range);
-
-// Returns the size of the chunks into which a pass is split, in bytes of the head. It does not
-// depend on the number of threads, so that errors are always summed in the same order.
-[[nodiscard]] std::uint64_t pass_chunk_bytes(const CopyJob& job, std::uint32_t head);
 
 // Returns whether a range consists of inline numbers of the model that are not raw bytes yet and
 // must be decoded in order.

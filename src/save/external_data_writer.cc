@@ -205,13 +205,14 @@ struct ExternalDataWriter::State {
                       none,        nullptr};
     TRY_ASSIGN(const auto source, source_of(tensor.tensor(), no_tensors, tensor.checkpoint));
     ItemCopier copier(job, [this](std::uint64_t bytes) { return meter.add(bytes); });
-    RangeCopier range_copier;
+    CopyBuffers buffers;
+    const OutputFile* const outputs[] = {output};
     const bool is_shared = options.layout != Layout::kPerTensor;
-    TRY_ASSIGN(const auto crc,
-               copier.copy({{0, 0, tensor.bytes()}, source, *output, is_shared}, range_copier));
+    TRY_ASSIGN(const auto copied,
+               copier.copy({{0, 0, tensor.bytes()}, source, outputs, is_shared}, buffers));
     TRY(tensor.checkpoint.check_unchanged());
-    return *crc;  // the kernel moves only what has a recorded CRC-32, which provided tensors have
-                  // not
+    return *copied.crcs[0];  // the kernel moves only what has a recorded CRC-32, which provided
+                             // tensors have not
   }
 
   // Every tensor that was added is in the model, nothing external is in it but those, no weight is

@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <span>
 #include <utility>
 
+#include "base/digest.h"
 #include "base/file.h"
 #include "base/holes.h"
 #include "base/io_buffer.h"
 #include "base/progress_meter.h"
-#include "base/read_step.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/inline_data.h"
@@ -17,15 +18,6 @@
 #include "save/planned_bytes.h"
 
 namespace onnx_external {
-
-Status add_written(const OutputFile& file, std::uint64_t first, std::uint64_t bytes, Sha& sha) {
-  IoBuffer buffer;
-  return for_each_step(bytes, buffer, [&](std::uint64_t at, std::span<std::byte> chunk) -> Status {
-    TRY(read_exact(file.fd(), first + at, chunk, file.name()));
-    sha.update(chunk);
-    return {};
-  });
-}
 
 const PlannedTensor& ItemCopier::tensor_of(const ItemCopy& copy) const {
   return job_.plan.tensors[job_.plan.ranges[copy.item.range].source_tensor];
@@ -35,40 +27,73 @@ std::uint64_t ItemCopier::place_of(const ItemCopy& copy) const {
   return job_.plan.ranges[copy.item.range].offset + copy.item.first;
 }
 
-Result<std::optional<std::uint32_t>> ItemCopier::copy(const ItemCopy& copy, RangeCopier& copier) {
+Result<CopiedItem> ItemCopier::copy(const ItemCopy& copy, CopyBuffers& buffers) {
   TRY_ASSIGN(const auto held, hold_planned(job_.checkpoint, tensor_of(copy)));
-  std::uint32_t crc = 0;
-  if (!copy.source.file || !copy.is_sparse || copy.item.length < kMinHoleBytes) {
-    TRY_ASSIGN(crc, copy_run(copy, copier));
-  } else {
-    const std::uint64_t start = copy.source.offset + copy.item.first;
-    for (std::uint64_t done = 0; done < copy.item.length;) {
-      const FileRun run = next_run(*copy.source.file, start + done, start + copy.item.length);
-      ItemCopy chunk = copy;
-      chunk.item = {copy.item.range, copy.item.first + done, run.bytes};
-      std::uint32_t added = 0;
-      if (run.is_hole) {
-        TRY(pass_hole(chunk));
-        added = crc32_of_zeros(run.bytes);
-      } else {
-        TRY_ASSIGN(added, copy_run(chunk, copier));
-      }
-      crc = crc32_concat(crc, added, run.bytes);
-      done += run.bytes;
+  if (copy.outputs.size() > 1) {
+    if (!buffers.packing) {
+      buffers.packing.emplace();
     }
+    return pack(copy, *buffers.packing);
   }
-  return splices(copy) ? std::nullopt : std::optional(crc);
+  const bool has_holes = copy.source.file && copy.is_sparse && copy.item.length >= kMinHoleBytes;
+  TRY_ASSIGN(const auto crc,
+             has_holes ? copy_between_holes(copy, buffers.copier) : copy_run(copy, buffers.copier));
+  CopiedItem copied;
+  copied.crcs[0] = splices(copy) ? std::nullopt : std::optional(crc);
+  return copied;
 }
 
-// The file has zeros there already.
-Status ItemCopier::pass_hole(const ItemCopy& copy) const {
-  static constexpr std::array<std::byte, kCopyBufferBytes> kZeros{};
-  for (std::uint64_t left = copy.sha == nullptr ? 0 : copy.item.length; left > 0;) {
-    const auto chunk = std::span(kZeros).first(std::min<std::uint64_t>(left, kZeros.size()));
-    copy.sha->update(chunk);
-    left -= chunk.size();
+Result<CopiedItem> ItemCopier::pack(const ItemCopy& copy, PackingBuffers& buffers) {
+  const PlannedTensor& tensor = tensor_of(copy);
+  const DerivedView view = planned_view(job_.checkpoint, tensor);
+  const RowPacker rows(job_.checkpoint, *view, tensor.cast_to, *tensor.packed);
+  const std::size_t head = part_of(job_.plan, copy.item.range);
+  CopiedItem copied;
+  std::array<Crc32, kMatrixParts> crcs;
+  const auto take = [&](std::uint64_t row, const PackedBytes& made) -> Status {
+    std::uint64_t written = 0;
+    for (std::size_t part = 0; part < copy.outputs.size(); ++part) {
+      const auto bytes = made.parts[head + part];
+      const std::uint64_t at = row * rows.row_bytes(static_cast<MatrixPart>(head + part));
+      crcs[part].update(bytes);
+      TRY(copy.outputs[part]->write(job_.plan.ranges[copy.item.range + part].offset + at, bytes));
+      written += bytes.size();
+    }
+    return step_(written) ? Status() : cancelled();
+  };
+  std::optional<BufferPool::Lease> lease;
+  IoBuffer none;
+  if (rows.needs_tile()) {
+    lease.emplace(buffers_);
   }
-  return step_(copy.item.length) ? Status() : cancelled();
+  const std::uint64_t row_bytes = rows.row_bytes(tensor.packed->part);
+  TRY(rows.make(copy.item.first / row_bytes, copy.item.length / row_bytes, lease ? **lease : none,
+                buffers, take, &copied.error));
+  for (std::size_t part = 0; part < copy.outputs.size(); ++part) {
+    copied.crcs[part] = crcs[part].value();
+  }
+  return copied;
+}
+
+// The new file has zeros already where the source has holes.
+Result<std::uint32_t> ItemCopier::copy_between_holes(const ItemCopy& copy, RangeCopier& copier) {
+  std::uint32_t crc = 0;
+  const std::uint64_t start = copy.source.offset + copy.item.first;
+  for (std::uint64_t done = 0; done < copy.item.length;) {
+    const FileRun run = next_run(*copy.source.file, start + done, start + copy.item.length);
+    std::uint32_t added = 0;
+    if (run.is_hole) {
+      TRY(step_(run.bytes) ? Status() : cancelled());
+      added = crc32_of_zeros(run.bytes);
+    } else {
+      ItemCopy chunk = copy;
+      chunk.item = {copy.item.range, copy.item.first + done, run.bytes};
+      TRY_ASSIGN(added, copy_run(chunk, copier));
+    }
+    crc = crc32_concat(crc, added, run.bytes);
+    done += run.bytes;
+  }
+  return crc;
 }
 
 // A record whose CRC is known is moved inside the kernel; the read-back proves it. Below the
@@ -76,7 +101,7 @@ Status ItemCopier::pass_hole(const ItemCopy& copy) const {
 // wait for its lock while they splice: with buffers they read at the same time at least. All
 // chunks of a range are copied in one way.
 bool ItemCopier::splices(const ItemCopy& copy) const {
-  return copy.source.recorded_crc && copy.sha == nullptr && !copy.is_shared &&
+  return copy.source.recorded_crc && !copy.is_shared &&
          job_.plan.ranges[copy.item.range].bytes > kCopyBufferBytes;
 }
 
@@ -95,13 +120,13 @@ Result<std::uint32_t> ItemCopier::copy_run(const ItemCopy& copy, RangeCopier& co
 // Returns 0 for what it splices.
 Result<std::uint32_t> ItemCopier::copy_range(const ItemCopy& copy, RangeCopier& copier) const {
   const CopyRange range{*copy.source.file, copy.source.offset + copy.item.first,
-                        copy.item.length,  copy.output,
+                        copy.item.length,  *copy.outputs.front(),
                         place_of(copy),    step_};
   Crc32 crc;
   if (splices(copy)) {
     TRY(copier.copy(range));
   } else {
-    TRY(copier.copy_with_digests(range, crc, copy.sha));
+    TRY(copier.copy_with_crc(range, crc));
   }
   return crc.value();
 }
@@ -124,14 +149,13 @@ void ItemCopier::look_for_infinities(const ItemCopy& copy, std::span<const std::
   }
 }
 
-// A SHA needs the bytes in their order, so they are read again.
 Result<std::uint32_t> ItemCopier::write_tiles(const ItemCopy& copy, const TiledView& tiles) {
   BufferPool::Lease buffer(buffers_);
   const std::uint64_t place = job_.plan.ranges[copy.item.range].offset;
   std::uint64_t unreported = 0;
   const auto write = [&](std::uint64_t at, std::span<const std::byte> run) -> Status {
     look_for_infinities(copy, run);
-    TRY(copy.output.write(place + at, run));
+    TRY(copy.outputs.front()->write(place + at, run));
     unreported += run.size();
     if (unreported < kRearrangeBytes) {
       return {};
@@ -140,13 +164,7 @@ Result<std::uint32_t> ItemCopier::write_tiles(const ItemCopy& copy, const TiledV
   };
   std::uint32_t crc = 0;
   TRY(tiles.read(copy.item.first, copy.item.length, *buffer, write, &crc));
-  if (!step_(unreported)) {
-    return cancelled();
-  }
-  if (copy.sha != nullptr) {
-    TRY(add_written(copy.output, place_of(copy), copy.item.length, *copy.sha));
-  }
-  return crc;
+  return step_(unreported) ? Result<std::uint32_t>(crc) : cancelled();
 }
 
 Result<std::uint32_t> ItemCopier::decode(const ItemCopy& copy) {
@@ -174,10 +192,7 @@ Result<std::uint32_t> ItemCopier::write_segments(const ItemCopy& copy, const Rea
     TRY(read(done, chunk));
     look_for_infinities(copy, chunk);
     crc.update(chunk);
-    if (copy.sha != nullptr) {
-      copy.sha->update(chunk);
-    }
-    TRY(copy.output.write(place_of(copy) + done, chunk));
+    TRY(copy.outputs.front()->write(place_of(copy) + done, chunk));
     done += count;
     if (!step_(count)) {
       return cancelled();

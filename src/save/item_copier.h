@@ -1,6 +1,17 @@
-// Copies or converts the bytes of tensors from their sources into the data files.
+// Copies, converts or quantizes the bytes of tensors from their sources into the data files. All
+// ways of doing so are here, and ItemCopier::copy() chooses between them:
+//
+//   moved by the kernel     plain bytes whose CRC-32 the checkpoint records
+//   through a buffer        other plain bytes
+//   left out                holes of sparse files
+//   in tiles                bytes that are spread over their storage, or converted
+//   in chunks, in order     other bytes that must be made; numbers of a model that are not raw
+//   bytes in rows                 all parts of a quantized matrix (codes, scales, zero points) in
+//   one pass,
+//                           so that it is read and quantized only once (save/copy_steps.h)
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -11,12 +22,13 @@
 
 #include "base/buffer_pool.h"
 #include "base/copy_range.h"
-#include "base/digest.h"
 #include "base/output_file.h"
 #include "checkpoint/storage/tiled_view.h"
 #include "onnx_external/result.h"
 #include "save/copy_steps.h"
 #include "save/planned_bytes.h"
+#include "save/row_packer.h"
+#include "tensor/quantize/quantize_rows.h"
 
 namespace onnx_external {
 
@@ -24,14 +36,25 @@ namespace onnx_external {
 // (checkpoint/storage/tiled_view.h). At most kMaxTiles threads rearrange at once.
 inline constexpr std::uint64_t kRearrangeBytes = std::uint64_t{2} << 20;
 
-// The copy of one item into an open file.
+// The copy of one item into open files.
 struct ItemCopy {
   CopyItem item;
   const RangeSource& source;
-  const OutputFile& output;
-  bool is_shared = false;  // several threads write to the file
+  std::span<const OutputFile* const> outputs;  // the file of each range of the pass
+  bool is_shared = false;                      // several threads write to the file
   bool is_sparse = false;  // the file is new and gets the same holes as the source
-  Sha* sha = nullptr;      // is updated with the bytes in order; may be null
+};
+
+struct CopiedItem {
+  // The CRC-32 of the item's bytes in each range of the pass; nullopt if the kernel moved them.
+  std::array<std::optional<std::uint32_t>, kMatrixParts> crcs{};
+  QuantizationError error;
+};
+
+// Belong to one thread, and are reused from item to item.
+struct CopyBuffers {
+  RangeCopier copier;
+  std::optional<PackingBuffers> packing;  // made when a pass needs them
 };
 
 // Thread-safe. The job must outlive this object.
@@ -42,10 +65,7 @@ class ItemCopier {
   ItemCopier(const CopyJob& job, StepFn step)
       : job_(job), step_(std::move(step)), infinite_(job.plan.ranges.size()) {}
 
-  // Returns the CRC-32 of the item's bytes; nullopt if the kernel moved them. `copier` is the
-  // calling thread's.
-  [[nodiscard]] Result<std::optional<std::uint32_t>> copy(const ItemCopy& copy,
-                                                          RangeCopier& copier);
+  [[nodiscard]] Result<CopiedItem> copy(const ItemCopy& copy, CopyBuffers& buffers);
 
   // Returns whether a conversion has written an infinity to the range.
   [[nodiscard]] bool gave_infinity(std::size_t range) const { return infinite_[range]; }
@@ -54,7 +74,8 @@ class ItemCopier {
   [[nodiscard]] const PlannedTensor& tensor_of(const ItemCopy& copy) const;
   [[nodiscard]] std::uint64_t place_of(const ItemCopy& copy) const;
   [[nodiscard]] bool splices(const ItemCopy& copy) const;
-  [[nodiscard]] Status pass_hole(const ItemCopy& copy) const;
+  [[nodiscard]] Result<CopiedItem> pack(const ItemCopy& copy, PackingBuffers& buffers);
+  [[nodiscard]] Result<std::uint32_t> copy_between_holes(const ItemCopy& copy, RangeCopier& copier);
   [[nodiscard]] Result<std::uint32_t> copy_run(const ItemCopy& copy, RangeCopier& copier);
   [[nodiscard]] Result<std::uint32_t> copy_range(const ItemCopy& copy, RangeCopier& copier) const;
   [[nodiscard]] Result<std::uint32_t> rearrange(const ItemCopy& copy);
@@ -69,9 +90,5 @@ class ItemCopier {
   std::vector<std::atomic<bool>> infinite_;
   BufferPool buffers_{kMaxTiles};
 };
-
-// Updates a digest with bytes that have been written to a file.
-[[nodiscard]] Status add_written(const OutputFile& file, std::uint64_t first, std::uint64_t bytes,
-                                 Sha& sha);
 
 }  // namespace onnx_external

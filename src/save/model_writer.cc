@@ -70,8 +70,8 @@ class ModelFileWriter {
 
   Status copy_from_model(const ModelSegment& segment, Crc32& crc) {
     const StepFn step = [this](std::uint64_t bytes) { return meter_.add(bytes); };
-    return copier_.copy_with_digests(
-        {job_.cuts.file(), segment.offset, segment.bytes, file_, position_, step}, crc, nullptr);
+    return copier_.copy_with_crc(
+        {job_.cuts.file(), segment.offset, segment.bytes, file_, position_, step}, crc);
   }
 
   const ModelFileJob& job_;

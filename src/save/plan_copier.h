@@ -35,7 +35,4 @@ struct CopiedFiles {
 // that fails, regardless of which thread fails first.
 [[nodiscard]] Result<CopiedFiles> copy_files(const CopyJob& job, ProgressMeter& meter);
 
-// Returns the lower-case hex SHA-1 of a complete file.
-[[nodiscard]] Result<std::string> data_file_sha1(const Directory& data, const PlannedFile& planned);
-
 }  // namespace onnx_external

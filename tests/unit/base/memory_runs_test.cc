@@ -195,9 +195,8 @@ TEST(MemoryRuns, AreCopiedFromWhereTheyAre) {
   EXPECT_TRUE(copied("plain", 12'345, 100, [&](CopyRange range) { return copier.copy(range); }) ==
               wanted);
   Crc32 crc;
-  EXPECT_TRUE(copied("digests", 12'345, 4096, [&](CopyRange range) {
-                return copier.copy_with_digests(range, crc, nullptr);
-              }) == wanted);
+  EXPECT_TRUE(copied("digests", 12'345, 4096,
+                     [&](CopyRange range) { return copier.copy_with_crc(range, crc); }) == wanted);
   EXPECT_EQ(crc.value(), whole.value());
 }
 

@@ -108,8 +108,8 @@ TEST_F(CopySteps, AreEmptyWhenEverythingIsWritten) {
 TEST_F(CopySteps, SplitATensorThatWouldKeepOneThreadBusy) {
   plan({{0, 3 * kCopyChunkBytes + 1}, {1, 100}});
   plan_.tensors[0].cast_to = DType::kFloat16;
-  EXPECT_THAT(steps(2).split, ElementsAre(std::pair(0U, 4U)));
-  EXPECT_THAT(steps(2).shared, ElementsAre(std::pair(0U, 4U)));
+  EXPECT_THAT(steps(2).split, ElementsAre(std::pair(0U, SplitRange{kCopyChunkBytes, 4U})));
+  EXPECT_EQ(steps(2).files[0].items, 4U);
   EXPECT_EQ(copied(steps(2))[0], 3 * kCopyChunkBytes + 1);
   EXPECT_TRUE(steps(1).split.empty());
   EXPECT_EQ(copied(steps(1))[0], 3 * kCopyChunkBytes + 1);
@@ -124,7 +124,8 @@ TEST_F(CopySteps, FillShardsSideBySideByRisingOffset) {
   plan({{0, 100}, {0, 200}, {1, 300}, {1, 400}}, Layout::kShards);
   const auto planned = steps();
   EXPECT_THAT(order(planned), ElementsAre(0, 2, 1, 3));
-  EXPECT_THAT(planned.shared, ElementsAre(std::pair(0U, 2U), std::pair(1U, 2U)));
+  EXPECT_EQ(planned.files[0].items, 2U);
+  EXPECT_EQ(planned.files[1].items, 2U);
 }
 
 TEST_F(CopySteps, AlsoCopyEmptyTensors) {

@@ -19,6 +19,7 @@
 #include "save/plan_checks.h"
 #include "save/plan_sources.h"
 #include "save/planned_bytes.h"
+#include "save/publish.h"
 #include "save/quantize_plan.h"
 #include "save/test_data_files.h"
 #include "verify/recorded_bytes.h"
@@ -189,8 +190,8 @@ Result<SaveReport> carry_out(SaveJob job) {
   }
   TRY(note_sources(job.models, *job.checkpoint, write, job.plan));
   // From here on every file, offset and length is final.
-  TRY_ASSIGN(auto staged,
-             write_plan(job.plan, job.models, *job.checkpoint, job.target.folder, write));
+  TRY_ASSIGN(auto staged, write_plan(job.plan, job.models, *job.checkpoint, job.target.folder,
+                                     std::move(job.folder), write));
   report.bytes_resumed = staged.bytes_resumed();
   if (job.options.verification == Verification::kOn && leads(write)) {
     TRY(verify_staged(job, staged));

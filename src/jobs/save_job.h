@@ -21,6 +21,7 @@
 #include "onnx_external/save_external.h"
 #include "onnx_external/test_data.h"
 #include "save/own_weights.h"
+#include "save/recovery.h"
 
 namespace onnx_external {
 
@@ -29,6 +30,9 @@ struct SaveJob {
   SaveTarget target;  // `data_folder` is the chosen folder; `model_name` is not used
   SaveOptions options;
   std::vector<std::string> names = {};  // names of the models
+  // The output folder, until the plan is written. Not opened by dry runs, and by teams only when
+  // they write: all processes of a team have to learn that this fails.
+  std::optional<OutputFolder> folder = {};
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   std::vector<Model> models = {};  // freed once they have been written
   std::optional<Checkpoint> checkpoint = {};
@@ -62,8 +66,8 @@ struct SaveInputs {
   std::vector<ProvidedTensor> tensors = {};
 };
 
-// Checks the options and that the target is free, so that a save fails before anything is read.
-// Then cleans up the folder after killed saves, and opens the inputs. The tensors that the options
+// Opens the output folder, and checks the options and that the target is free, so that a save fails
+// before anything is read. Then opens the inputs. The tensors that the options
 // define are added to the checkpoint and, after its keys, the data of graphs in memory.
 [[nodiscard]] Result<SaveJob> start_job(const SaveTarget& target, SaveInputs inputs,
                                         const SaveOptions& options);

@@ -64,11 +64,11 @@ Status check_options(const SaveJob& job) {
   return {};
 }
 
-// Also chooses the data folder. A dry run without a folder only shows the mapping, so it reads
-// none.
+// Opens the output folder and chooses the data folder. A dry run without a folder only shows the
+// mapping, so it reads none.
 Status check_target(SaveJob& job) {
-  if (job.options.mode == RunMode::kWrite && leads(job.options.write)) {
-    TRY(recover(job.target.folder, job.options.write.sync));
+  if (job.options.mode == RunMode::kWrite && job.options.write.team == nullptr) {
+    TRY_ASSIGN(job.folder, open_output_folder(job.target.folder, job.options.write.sync));
   }
   TRY_ASSIGN(job.target.data_dir,
              choose_data_dir(job.target.folder, job.names, job.target.data_dir,

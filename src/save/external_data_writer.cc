@@ -345,6 +345,7 @@ ExternalDataWriter::~ExternalDataWriter() = default;
 Result<std::unique_ptr<ExternalDataWriter>> ExternalDataWriter::open(
     const std::filesystem::path& out_dir, const Options& options) {
   TRY(check_layout(layout_options(options)));
+  TRY_ASSIGN(auto folder, open_output_folder(out_dir, options.sync));
   TRY_ASSIGN(auto data_dir, choose_data_dir(out_dir, options.model_name, options.data_dir,
                                             options.overwrite, options.layout, options.data_name));
   onnx::ModelProto empty;
@@ -354,7 +355,7 @@ Result<std::unique_ptr<ExternalDataWriter>> ExternalDataWriter::open(
       {options.model_name}, std::move(data_dir), options.sync, options.overwrite, options.layout};
   begun.data_name = options.data_name;
   TRY(check_data_file_names(options.model_name, begun.data_dir, begun.data_name));
-  TRY_ASSIGN(auto transaction, Transaction::begin(out_dir, std::move(begun)));
+  TRY_ASSIGN(auto transaction, Transaction::begin(std::move(folder), std::move(begun)));
   return std::unique_ptr<ExternalDataWriter>(new ExternalDataWriter(
       std::make_unique<State>(std::move(transaction), options, std::move(no_tensors))));
 }

@@ -30,14 +30,12 @@ constexpr int kClearUpAttempts = 2;
 
 }  // namespace
 
-Result<Transaction> Transaction::begin(const std::filesystem::path& out_dir,
-                                       TransactionOptions options) {
+Result<Transaction> Transaction::begin(OutputFolder out, TransactionOptions options) {
   TRY(check_set_names(options.models, options.data_dir));
-  Transaction transaction(std::move(options));  // its destructor undoes the steps that were done
-  TRY(transaction.open_locked(out_dir));
-  TRY(recover(*transaction.out_, transaction.options_.sync));
+  // Its destructor undoes the steps that were done.
+  Transaction transaction(std::move(out), std::move(options));
   TRY(transaction.check_models());
-  const std::string killed = find_job(*transaction.out_, transaction.options_.job);
+  const std::string killed = find_job(transaction.out(), transaction.options_.job);
   TRY(transaction.check_limits(killed));
   TRY(transaction.reserve_descriptors());
   TRY(transaction.open_staging(killed));
@@ -46,8 +44,7 @@ Result<Transaction> Transaction::begin(const std::filesystem::path& out_dir,
 
 Transaction::Transaction(Transaction&& other) noexcept
     : options_(std::move(other.options_)),
-      made_folders_(std::move(other.made_folders_)),
-      out_(std::move(other.out_)),
+      folder_(std::move(other.folder_)),
       reserve_(std::move(other.reserve_)),
       staging_(std::move(other.staging_)),
       record_(std::move(other.record_)),
@@ -67,63 +64,35 @@ Transaction::~Transaction() {
   }
 }
 
-// Another save that made the folder removes it when it fails: then it is made again.
-Status Transaction::open_locked(const std::filesystem::path& out_dir) {
-  constexpr int kAttempts = 5;
-  for (int attempt = 1;; ++attempt) {
-    made_folders_ = NewFolders();  // those that are left go before others are made
-    auto made = NewFolders::make(out_dir);
-    auto out = made ? Directory::open(out_dir) : fail(made.error());
-    if (!out && (out.error().code != ErrorCode::kNotFound || attempt == kAttempts)) {
-      return fail(out.error());
-    }
-    if (!out) {
-      continue;
-    }
-    made_folders_ = *std::move(made);
-    const std::optional<bool> locked = out->try_lock();
-    if (locked == false || (attempt == kAttempts && out->is_removed())) {
-      made_folders_.keep();  // the other save is in them
-      return fail(ErrorCode::kBusy,
-                  out_dir.string() +
-                      ": another save is writing to this folder; wait until it has finished");
-    }
-    if (!out->is_removed()) {
-      out_ = *std::move(out);
-      return {};
-    }
-  }
-}
-
 Status Transaction::check_models() const {
   for (const std::string& model : options_.models) {
-    TRY(check_model_entry(*out_, model, options_.overwrite));
+    TRY(check_model_entry(out(), model, options_.overwrite));
     TRY(check_no_data_of_others(model));
   }
   return {};
 }
 
 Status Transaction::check_no_data_of_others(const std::string& model) const {
-  const auto kind = out_->kind_of(model);
-  const auto files = kind && *kind ? files_of_other_models(*out_, {&model, 1}) : std::nullopt;
+  const auto kind = out().kind_of(model);
+  const auto files = kind && *kind ? files_of_other_models(out(), {&model, 1}) : std::nullopt;
   const auto user = files ? files->find(model) : FilesInUse::const_iterator();
   if (!files || user == files->end()) {
     return {};
   }
-  return fail(ErrorCode::kAlreadyExists, out_->child(model) + ": contains data of the model " +
+  return fail(ErrorCode::kAlreadyExists, out().child(model) + ": contains data of the model " +
                                              quote(user->second) +
                                              " in this folder; choose another name for the model");
 }
 
 Status Transaction::open_staging(const std::string& killed) {
-  TRY(killed.empty() ? Status() : staging_.take_over(*out_, killed, options_));
-  remove_unfinished(*out_, staging_.name());
+  TRY(killed.empty() ? Status() : staging_.take_over(out(), killed, options_));
+  remove_unfinished(out(), staging_.name());
   TRY(check_data_entries());
   if (is_taken_over()) {
     return {};
   }
-  TRY(staging_.make(*out_, options_));
-  TRY(check_target_calls(*out_, staging_.folder(), options_));
+  TRY(staging_.make(out(), options_));
+  TRY(check_target_calls(out(), staging_.folder(), options_));
   return restart_record({});
 }
 
@@ -145,9 +114,9 @@ Status Transaction::set_files(std::vector<PlannedFile> files) {
 
 Status Transaction::check_data_entries() const {
   for (const std::string& entry : data_entries(options_)) {
-    TRY_ASSIGN(const auto kind, out_->kind_of(entry));
+    TRY_ASSIGN(const auto kind, out().kind_of(entry));
     if (kind) {
-      return fail(ErrorCode::kAlreadyExists, out_->child(entry) + ": exists");
+      return fail(ErrorCode::kAlreadyExists, out().child(entry) + ": exists");
     }
   }
   return {};
@@ -161,7 +130,7 @@ Status Transaction::check_limits(const std::string& to_take_over) const {
   }
   needs.folder = has_folder ? options_.data_dir : "";
   if (!to_take_over.empty()) {
-    auto data = out_->open_folder(to_take_over);
+    auto data = out().open_folder(to_take_over);
     if (data && has_folder) {
       data = data->open_folder(options_.data_dir);
     }
@@ -170,7 +139,7 @@ Status Transaction::check_limits(const std::string& to_take_over) const {
   for (const PlannedFile& file : options_.files) {
     needs.bytes_there += file.hole_bytes;
   }
-  return check_target_limits(*out_, needs);
+  return check_target_limits(out(), needs);
 }
 
 Status Transaction::reserve_descriptors() {
@@ -178,9 +147,9 @@ Status Transaction::reserve_descriptors() {
   // Reserve first: if emplace_back threw, the leaked descriptor would keep the folder locked.
   reserve_.reserve(kToRemove);
   while (reserve_.size() < kToRemove) {
-    reserve_.emplace_back(::fcntl(out_->fd(), F_DUPFD_CLOEXEC, 0));
+    reserve_.emplace_back(::fcntl(out().fd(), F_DUPFD_CLOEXEC, 0));
     if (!reserve_.back()) {
-      return fail(errno_error(errno, out_->path().string() + ": cannot use the folder"));
+      return fail(errno_error(errno, out().path().string() + ": cannot use the folder"));
     }
   }
   return {};
@@ -224,11 +193,11 @@ Result<FileSet> Transaction::new_locations() const {
 }
 
 void Transaction::note_data_of_other_tools(const std::string& model, const FileSet& in_use) {
-  const auto used = files_of_model(*out_, model);
+  const auto used = files_of_model(out(), model);
   for (const std::string& file : used.value_or(FileSet())) {
     std::error_code ignored;
     if (!in_use.contains(file) && check_relative_location(file) &&
-        std::filesystem::exists(out_->path() / file, ignored)) {
+        std::filesystem::exists(out().path() / file, ignored)) {
       data_of_other_tools_.push_back(file);
     }
   }
@@ -254,7 +223,7 @@ Result<Publication> Transaction::publication() {
                                          manifest_location(options_, model.name)));
     // If it cannot be read, its data would stay for ever.
     TRY_ASSIGN_IN("the model to be replaced cannot be read; move that model away", model.replaced,
-                  identity_in_place(*out_, model.name));
+                  identity_in_place(out(), model.name));
     if (!model.replaced) {
       continue;
     }
@@ -262,7 +231,7 @@ Result<Publication> Transaction::publication() {
       TRY_ASSIGN(in_use, new_locations());
     }
     TRY_ASSIGN_IN("the data of the model to be replaced cannot be read; move that model away",
-                  model.old_data, list_data_of(*out_, model.name, *model.replaced, *in_use));
+                  model.old_data, list_data_of(out(), model.name, *model.replaced, *in_use));
     if (model.old_data.empty()) {
       note_data_of_other_tools(model.name, *in_use);
     }
@@ -274,19 +243,19 @@ Status Transaction::publish() {
   TRY_ASSIGN(const auto what, publication());
   TRY(record_->publish(what, options_.sync));
   TRY(publish_data(what));
-  TRY(sync_folder(*out_, options_.sync));
-  TRY(options_.sync == Sync::kFiles ? made_folders_.sync() : Status());
-  TRY(put_in_place(staging(), *out_, what, 0));
+  TRY(sync_folder(out(), options_.sync));
+  TRY(options_.sync == Sync::kFiles ? folder_.made.sync() : Status());
+  TRY(put_in_place(staging(), out(), what, 0));
   // Committed: from here on nothing may be undone.
   done_ = true;
-  made_folders_.keep();
+  folder_.made.keep();
   TRY_IN(
       "only some of the models are in place; the next save to the folder puts the other models in "
       "place",
       publish_models_after_first(what));
   TRY_IN(options_.is_of_one() ? "the new model is in place, but may not survive a power failure"
                               : "the new models are in place, but may not survive a power failure",
-         sync_folder(*out_, options_.sync));
+         sync_folder(out(), options_.sync));
   clear_up(what);
   return {};
 }
@@ -294,8 +263,8 @@ Status Transaction::publish() {
 // Each in two attempts. After an error the next save goes on.
 Status Transaction::publish_models_after_first(const Publication& publication) const {
   for (std::size_t i = 1; i < publication.models.size(); ++i) {
-    if (!put_in_place(staging(), *out_, publication, i)) {
-      TRY(put_in_place(staging(), *out_, publication, i));
+    if (!put_in_place(staging(), out(), publication, i)) {
+      TRY(put_in_place(staging(), out(), publication, i));
     }
   }
   return {};
@@ -305,10 +274,10 @@ Status Transaction::publish_models_after_first(const Publication& publication) c
 void Transaction::clear_up(const Publication& publication) {
   for (int attempt = 0; attempt < kClearUpAttempts; ++attempt) {
     try {
-      RemovedData removed = remove_old_data(*out_, publication);
+      RemovedData removed = remove_old_data(out(), publication);
       data_left_for_ = std::move(removed.left_for);
       if (removed.all_gone) {
-        remove_staging(*out_, staging_.name());
+        remove_staging(out(), staging_.name());
         return;
       }
     } catch (const std::bad_alloc&) {
@@ -321,9 +290,9 @@ Status Transaction::publish_data(const Publication& publication) {
   std::vector<std::string> entries = publication.entries;
   renamed_data_.reserve(entries.size());  // so that nothing fails between a rename and its record
   for (std::string& entry : entries) {
-    const Status moved = move_entry(staging_.folder(), entry, *out_, entry);
+    const Status moved = move_entry(staging_.folder(), entry, out(), entry);
     if (!moved && moved.error().code != ErrorCode::kAlreadyExists) {
-      (void)out_->remove_tree(entry);  // a part of it
+      (void)out().remove_tree(entry);  // a part of it
     }
     TRY(moved);
     renamed_data_.push_back(std::move(entry));
@@ -334,12 +303,12 @@ Status Transaction::publish_data(const Publication& publication) {
 void Transaction::roll_back() {
   reserve_.clear();
   for (auto entry = renamed_data_.rbegin(); entry != renamed_data_.rend(); ++entry) {
-    (void)out_->remove_tree(*entry);
+    (void)out().remove_tree(*entry);
   }
   if (!staging_.name().empty()) {
-    remove_staging(*out_, staging_.name());
+    remove_staging(out(), staging_.name());
   }
-  made_folders_ = NewFolders();  // while they are locked
+  folder_.made = NewFolders();  // while they are locked
 }
 
 }  // namespace onnx_external

@@ -2,9 +2,9 @@
 // the model last. If the save is killed at any instant, either the old model or the new one is
 // complete.
 //
-//   begin    lock the output folder; check whether the save can succeed; create the staging folder,
-//            or take over the one of a killed save of the same job; remove what other killed saves
-//            left behind
+//   begin    check whether the save can succeed; create the staging folder in the output folder,
+//            which is locked (save/recovery.h), or take over the one of a killed save of the same
+//            job; remove what other killed saves left behind
 //   write    write data files, manifest and model, under their final relative names
 //   publish  rename the data folder (or the manifest and the data files next to the model), then
 //            the model (the commit point); then remove the data of the replaced model
@@ -29,25 +29,30 @@
 #include <vector>
 
 #include "base/directory.h"
-#include "base/new_folders.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
 #include "save/record.h"
+#include "save/recovery.h"
 #include "save/staging.h"
 #include "save/written_ranges.h"
 
 namespace onnx_external {
 
+// Does the same as write_plan() (onnx_external/writer.h). `folder`: the output folder, if the save
+// has opened it already.
+[[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, std::span<const Model> models,
+                                            const Checkpoint& checkpoint,
+                                            const std::filesystem::path& out_dir,
+                                            std::optional<OutputFolder> folder,
+                                            const WriteOptions& options);
+
 // Rolls back on destruction unless publish() succeeded. One thread at a time, except that data()
 // may be called from any thread.
 class Transaction {
  public:
-  // Creates `out_dir` if it is missing (and removes it again on failure). kAlreadyExists if the
-  // data folder or a data file exists, or if the model exists and must not be replaced or has
-  // another model's data; kBusy if another save has locked the folder; errors of
-  // check_target_limits().
-  [[nodiscard]] static Result<Transaction> begin(const std::filesystem::path& out_dir,
-                                                 TransactionOptions options);
+  // kAlreadyExists if the data folder or a data file exists, or if the model exists and must not be
+  // replaced or has another model's data; errors of check_target_limits().
+  [[nodiscard]] static Result<Transaction> begin(OutputFolder out, TransactionOptions options);
   Transaction(Transaction&&) noexcept;
   Transaction& operator=(Transaction&&) = delete;
   ~Transaction();
@@ -96,8 +101,9 @@ class Transaction {
   }
 
  private:
-  explicit Transaction(TransactionOptions options) : options_(std::move(options)) {}
-  [[nodiscard]] Status open_locked(const std::filesystem::path& out_dir);
+  Transaction(OutputFolder out, TransactionOptions options)
+      : options_(std::move(options)), folder_(std::move(out)) {}
+  [[nodiscard]] const Directory& out() const { return folder_.directory; }
   [[nodiscard]] Status check_models() const;
   [[nodiscard]] Status check_limits(const std::string& to_take_over) const;
   [[nodiscard]] Status check_no_data_of_others(const std::string& model) const;
@@ -115,8 +121,7 @@ class Transaction {
   void roll_back();
 
   TransactionOptions options_;
-  NewFolders made_folders_;  // that were created for the path of the output folder
-  std::optional<Directory> out_;
+  OutputFolder folder_;
   // Closed by roll_back(), which may need descriptors when no others are free.
   std::vector<UniqueFd> reserve_;
   Staging staging_;

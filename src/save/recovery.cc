@@ -165,8 +165,6 @@ void finish(const Directory& out, const std::string& entry, const Directory& sta
   }
 }
 
-}  // namespace
-
 Status recover(const Directory& out, Sync sync) {
   Status status;
   for (const std::string& entry : staging_folders(out)) {
@@ -181,11 +179,32 @@ Status recover(const Directory& out, Sync sync) {
   return status;
 }
 
-Status recover(const std::filesystem::path& out_dir, Sync sync) {
-  const auto out = Directory::open(out_dir);
-  const auto entries = out ? out->entries() : fail(out.error());
-  const bool any = entries && std::any_of(entries->begin(), entries->end(), is_staging_name);
-  return any ? recover(*out, sync) : Status();
+}  // namespace
+
+// Another save that made the folder removes it when it fails: then it is made again.
+Result<OutputFolder> open_output_folder(const std::filesystem::path& path, Sync sync) {
+  constexpr int kAttempts = 5;
+  for (int attempt = 1;; ++attempt) {
+    auto made = NewFolders::make(path);
+    auto out = made ? Directory::open(path) : fail(made.error());
+    if (!out && (out.error().code != ErrorCode::kNotFound || attempt == kAttempts)) {
+      return fail(out.error());
+    }
+    if (!out) {
+      continue;
+    }
+    const std::optional<bool> locked = out->try_lock();
+    if (locked == false || (attempt == kAttempts && out->is_removed())) {
+      made->keep();  // the other save is in them
+      return fail(
+          ErrorCode::kBusy,
+          path.string() + ": another save is writing to this folder; wait until it has finished");
+    }
+    if (!out->is_removed()) {
+      TRY(recover(*out, sync));
+      return OutputFolder{*std::move(out), *std::move(made)};
+    }
+  }
 }
 
 std::string find_job(const Directory& out, const std::string& job) {

@@ -247,13 +247,18 @@ struct PreparedOutput {
 };
 
 Result<PreparedOutput> prepare_output(const SavePlan& plan, const std::filesystem::path& out_dir,
+                                      std::optional<OutputFolder> folder,
                                       const WriteOptions& options, ProgressMeter& meter) {
+  if (!folder) {
+    TRY_ASSIGN(folder, open_output_folder(out_dir, options.sync));
+  }
   // The record knows what one process has written.
   const bool resumes = options.resume == Resume::kYes && options.team == nullptr;
-  TRY_ASSIGN(auto transaction,
-             Transaction::begin(out_dir, {names_of(plan), plan.data_dir, options.sync,
-                                          options.overwrite, plan.layout, plan.files,
-                                          resumes ? plan.job : std::string(), plan.data_name}));
+  TRY_ASSIGN(
+      auto transaction,
+      Transaction::begin(*std::move(folder), {names_of(plan), plan.data_dir, options.sync,
+                                              options.overwrite, plan.layout, plan.files,
+                                              resumes ? plan.job : std::string(), plan.data_name}));
   PreparedOutput output{std::move(transaction), WrittenRanges(plan.ranges.size())};
   TRY_ASSIGN(output.resumed, resumed_ranges(plan, output.transaction, options, meter));
   return output;
@@ -287,9 +292,12 @@ Result<StagedSave> follow(const SavePlan& plan, const SourceModels& models,
   return StagedSaveAccess::make(std::move(state));
 }
 
-Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
-                         const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
-                         const WriteOptions& options) {
+}  // namespace
+
+Result<StagedSave> write_plan(const SavePlan& given_plan, std::span<const Model> given_models,
+                              const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
+                              std::optional<OutputFolder> folder, const WriteOptions& options) {
+  const SourceModels models(given_models);
   std::vector<ModelBuilder> builders = builders_for(given_plan, models, checkpoint);
   TRY_ASSIGN(auto data, plan_data(given_plan, builders, options));
   const SavePlan& plan = data.own ? *data.own : given_plan;
@@ -298,7 +306,7 @@ Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
     return follow(plan, models, checkpoint, out_dir, options);
   }
   ProgressMeter meter(options.progress);
-  auto output = prepare_output(plan, out_dir, options, meter);
+  auto output = prepare_output(plan, out_dir, std::move(folder), options, meter);
   if (team != nullptr) {
     const auto staging =
         output ? output->transaction.staging_path().filename() : std::filesystem::path();
@@ -333,12 +341,10 @@ Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
   return StagedSaveAccess::make(std::move(state));
 }
 
-}  // namespace
-
 Result<StagedSave> write_plan(const SavePlan& plan, std::span<const Model> models,
                               const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
                               const WriteOptions& options) {
-  return stage(plan, models, checkpoint, out_dir, options);
+  return write_plan(plan, models, checkpoint, out_dir, std::nullopt, options);
 }
 
 }  // namespace onnx_external

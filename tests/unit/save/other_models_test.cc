@@ -111,7 +111,7 @@ TEST_F(OtherModels, LoseNoDataToAModelThatIsGivenItsName) {
   save(1, Layout::kSingle);
   const auto before = tree_of(out_);
   TransactionOptions options{{"model.data"}, "initializers.1", Sync::kNone, Overwrite::kAllow};
-  EXPECT_THAT(Transaction::begin(out_, options),
+  EXPECT_THAT(Transaction::begin(open_output_folder(out_, Sync::kNone).value(), options),
               FailsWith(ErrorCode::kAlreadyExists, "contains data of the model 'model.onnx'"));
   EXPECT_EQ(tree_of(out_), before);
 }

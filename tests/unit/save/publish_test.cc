@@ -9,6 +9,7 @@
 
 #include "base/digest.h"
 #include "base/output_file.h"
+#include "onnx_external/save_external.h"
 #include "save/manifest.h"
 #include "save/output_names.h"
 #include "save/record.h"
@@ -59,11 +60,15 @@ std::string manifest_for(const std::string& model, const std::string& text, cons
 
 Result<Transaction> begin(const fs::path& out, Overwrite overwrite = Overwrite::kRefuse,
                           Sync sync = Sync::kFiles) {
+  auto folder = open_output_folder(out, sync);
+  if (!folder) {
+    return fail(folder.error());
+  }
   const auto data_dir = choose_data_dir(out, "model.onnx", "data", overwrite);
   if (!data_dir) {
     return fail(data_dir.error());
   }
-  return Transaction::begin(out, {{"model.onnx"}, *data_dir, sync, overwrite});
+  return Transaction::begin(*std::move(folder), {{"model.onnx"}, *data_dir, sync, overwrite});
 }
 
 void fill(Transaction& transaction, const std::string& text, const Names& files) {
@@ -130,7 +135,8 @@ TEST(Transaction, RefusesToReplaceUnlessAllowed) {
   TempDir dir;
   dir.write("model.onnx", "old");
   EXPECT_THAT(begin(dir.path()), FailsWith(ErrorCode::kAlreadyExists, "model.onnx: exists"));
-  EXPECT_THAT(Transaction::begin(dir.path(), {{"model.onnx"}, "data", Sync::kNone}),
+  EXPECT_THAT(Transaction::begin(open_output_folder(dir.path(), Sync::kNone).value(),
+                                 {{"model.onnx"}, "data", Sync::kNone}),
               FailsWith(ErrorCode::kAlreadyExists, "--overwrite"));
   EXPECT_EQ(entries_of(dir.path()), Names{"model.onnx"});
 }
@@ -233,6 +239,16 @@ TEST(Transaction, LetsOnlyOneSaverIn) {
   EXPECT_EQ(entries_of(dir.path()).size(), 1U);
 }
 
+TEST(Transaction, KeepsOtherSavesFromReadingTheirInputs) {
+  TempDir dir;
+  const auto running = begin(dir.path());
+  ASSERT_THAT(running, IsOk());
+  const fs::path missing = dir.path() / "missing";
+  EXPECT_THAT(
+      save_graph_with_external_data(dir.path(), "other.onnx", "other", {&missing, 1}, missing, {}),
+      FailsWith(ErrorCode::kBusy, "another save"));
+}
+
 TEST(Transaction, RemovesTheStagingFolderOfADeadSaver) {
   TempDir dir;
   dir.write(".save-external.0123456789abcdef.tmp/data/x", "half");
@@ -307,7 +323,7 @@ TEST(Transaction, KeepsFilesOfOthersInTheDataOfASaverThatDied) {
   dir.write("data.1/mine", "kept");
   dir.write("data.1/y", "own");  // of the same size
   fs::last_write_time(dir.path() / "data.1/y", fs::file_time_type::clock::now());
-  ASSERT_THAT(recover(dir.path(), Sync::kNone), IsOk());
+  ASSERT_THAT(open_output_folder(dir.path(), Sync::kNone), IsOk());
   EXPECT_EQ(entries_of(dir.path() / "data.1"), (Names{"mine", "y"}));
 }
 
@@ -317,7 +333,7 @@ TEST(Transaction, LeavesTheDataOfASaverThatDiedToAModelThatRefersToIt) {
   save(dir.path(), "one", {"x"});
   (void)killed_save(dir);
   dir.write("other.onnx", model_of("other", "data.1", {"y"}));
-  ASSERT_THAT(recover(dir.path(), Sync::kNone), IsOk());
+  ASSERT_THAT(open_output_folder(dir.path(), Sync::kNone), IsOk());
   EXPECT_EQ(entries_of(dir.path() / "data.1"), (Names{"manifest.json", "y"}));
 }
 

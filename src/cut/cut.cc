@@ -16,7 +16,7 @@
 #include "onnx/load.h"
 #include "onnx/model_access.h"
 #include "save/identity.h"
-#include "save/model_writer.h"
+#include "save/model_builder.h"
 #include "save/output_names.h"
 #include "save/staging.h"
 

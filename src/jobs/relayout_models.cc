@@ -154,4 +154,21 @@ Result<SaveReport> relayout_models(const SaveTarget& target, std::span<const Gra
   return relayout(target, {{models.begin(), models.end()}}, options);
 }
 
+Result<SaveReport> relayout_model(const SaveTarget& target, const std::filesystem::path& model_path,
+                                  const SaveOptions& options) {
+  return relayout(target, {{{target.model_name, model_path}}}, options);
+}
+
+Result<SaveReport> relayout_model(const SaveTarget& target, const onnx::ModelProto& model,
+                                  const SaveOptions& options) {
+  return relayout(target, {{{target.model_name, &model}}}, options);
+}
+
+Result<SaveReport> relayout_model(const SaveTarget& target, Model model,
+                                  const SaveOptions& options) {
+  SaveInputs inputs;
+  inputs.graphs.push_back({target.model_name, std::move(model)});
+  return relayout(target, std::move(inputs), options);
+}
+
 }  // namespace onnx_external

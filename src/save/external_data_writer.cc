@@ -23,7 +23,6 @@
 #include "save/item_copier.h"
 #include "save/layout.h"
 #include "save/model_builder.h"
-#include "save/model_writer.h"
 #include "save/output_names.h"
 #include "save/plan_checks.h"
 #include "save/planned_bytes.h"

@@ -1,4 +1,5 @@
-// Builds the model file and the manifest of a planned model.
+// Builds the model file and the manifest of a planned model, and writes model files from their
+// segments (onnx/model_segments.h).
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/directory.h"
+#include "onnx/cut_tensors.h"
 #include "onnx/model_edits.h"
 #include "onnx/model_text.h"
 #include "onnx_external/checkpoint.h"
@@ -79,5 +82,24 @@ class ModelBuilder {
   // CRC-32s of the planned tensors without a range.
   std::map<std::size_t, std::uint32_t> inline_crcs_;
 };
+
+// Returns the offset of each DeferredBytes in the file, by its number.
+[[nodiscard]] std::vector<std::uint64_t> deferred_offsets(const ModelSegments& segments);
+
+struct ModelFileJob {
+  const Directory& folder;
+  const std::string& name;
+  const ModelSegments& segments;
+  const CutTensors& cuts;  // of the model from which the segments were made
+  // The CRC-32 of each DeferredBytes, by its number. If the model has any, the file exists already
+  // and contains their bytes.
+  std::span<const std::uint32_t> deferred_crcs;
+  const WriteOptions& options;
+};
+
+// Writes all segments that are not deferred, and returns the identity of the model. Memory: a
+// buffer of kCopyBufferBytes. Errors: kIo; kCorrupt if the file of the loaded model has changed;
+// kCancelled.
+[[nodiscard]] Result<ModelIdentity> write_model_file(const ModelFileJob& job);
 
 }  // namespace onnx_external

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "base/text.h"
@@ -34,6 +35,15 @@ Result<RangeSource> inline_source(const PlannedTensor& tensor, const Model& mode
                             cuts.file().name(), quote(tensor.name), range->length, tensor.nbytes));
   }
   return RangeSource{cuts.shared_file(), range->offset, std::nullopt};
+}
+
+std::string file_of(const PlannedTensor& tensor, const Model& model) {
+  if (tensor.source == TensorSource::kModelExternal) {
+    const ExternalTensor& external = model.external_tensors()[tensor.source_index];
+    return (model.source_dir() / external.location).string();
+  }
+  const auto& file = ModelAccess::cuts(model).shared_file();
+  return file ? file->name() : "the model";
 }
 
 }  // namespace
@@ -70,6 +80,28 @@ Result<ReadBytes> planned_reader(const PlannedTensor& tensor, const SourceModels
                 InlineReader::open(models.of(tensor), tensor.source_index));
   return [reader = std::make_shared<InlineReader>(std::move(opened))](
              std::uint64_t, std::span<std::byte> out) { return reader->read(out); };
+}
+
+Status check_recorded_crc(const PlannedTensor& tensor, const SourceModels& models,
+                          std::uint32_t crc32) {
+  if (!tensor.recorded_crc || *tensor.recorded_crc == crc32) {
+    return {};
+  }
+  return fail(ErrorCode::kCorrupt,
+              fmt::format("{}: tensor {}: its CRC-32 is {}, but the model's manifest recorded {}: "
+                          "the bytes were damaged or changed after the model was saved; restore "
+                          "the file, or save from the checkpoint again",
+                          file_of(tensor, models.of(tensor)), quote(tensor.name), hex_text(crc32),
+                          hex_text(*tensor.recorded_crc)));
+}
+
+Status check_recorded_crcs(const SavePlan& plan, const SourceModels& models,
+                           std::span<const std::uint32_t> crcs) {
+  for (const PlannedTensor& tensor : plan.tensors) {
+    const bool is_written = tensor.range && *tensor.range < crcs.size();  // others are linked
+    TRY(is_written ? check_recorded_crc(tensor, models, crcs[*tensor.range]) : Status());
+  }
+  return {};
 }
 
 }  // namespace onnx_external

@@ -20,7 +20,7 @@
 #include "save/other_models.h"
 #include "save/output_names.h"
 #include "save/recovery.h"
-#include "save/target_checks.h"
+#include "save/staging.h"
 
 namespace onnx_external {
 namespace {

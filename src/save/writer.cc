@@ -14,12 +14,10 @@
 #include "onnx/model_access.h"
 #include "save/manifest.h"
 #include "save/model_builder.h"
-#include "save/model_writer.h"
 #include "save/overflows.h"
 #include "save/plan_copier.h"
 #include "save/planned_bytes.h"
 #include "save/publish.h"
-#include "save/recorded_crcs.h"
 #include "save/teamwork.h"
 #include "save/written_ranges.h"
 

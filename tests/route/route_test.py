@@ -20,7 +20,7 @@ import torch
 from onnx import TensorProto, helper
 
 COUNTED = ("tools/save_external", "src/jobs/", "src/save/", "src/base/copy_range")
-MOST = 24
+MOST = 23
 ELEMENTS = 1 << 18  # of 4 bytes: more than a buffer, below which nothing is spliced
 
 

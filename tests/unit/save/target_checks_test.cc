@@ -1,11 +1,10 @@
-#include "save/target_checks.h"
-
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
 #include <string>
 #include <vector>
 
+#include "save/staging.h"
 #include "support/result_matchers.h"
 #include "support/temp_dir.h"
 

@@ -143,9 +143,8 @@ def _clip_by_numbers(node: onnx_ir.Node, make: Maker) -> Results:
         assert value is not None
         return [value]
     node.resize_inputs(1)
-    for name, held in zip(("min", "max"), numbers, strict=True):
-        if held is not None:
-            set_attribute(node, name, float(held.reshape(())))
+    for name, none, held in zip(("min", "max"), (-np.inf, np.inf), numbers, strict=True):
+        set_attribute(node, name, none if held is None else float(held.reshape(())))
     return None
 
 

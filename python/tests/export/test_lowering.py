@@ -265,6 +265,14 @@ def test_a_comparison_with_nan_stays_false() -> None:
     assert [list(each) for each in run(model, feed)] == [[False, True, False]] * 2
 
 
+def test_a_limit_on_one_side_lets_infinity_through() -> None:
+    model = parsed(
+        "(float[2] x) => (float[2] y) { a = Constant<value_float=0.0>() y = Clip(x, a) }"
+    )
+    assert not lower(model, 7)
+    assert list(run(model, {"x": np.array([np.inf, -np.inf], np.float32)})[0]) == [np.inf, 0]
+
+
 def test_nodes_in_branches_are_lowered_and_metadata_stays() -> None:
     text = """(float[2,3] x, bool c) => (float[2,3] y) {
         y = If(c) <then_branch = t () => (float[2,3] a) { a = Mish(x) },

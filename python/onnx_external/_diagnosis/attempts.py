@@ -27,6 +27,8 @@ from .._tracing.exporter_reasons import chain, reason_of
 from .._tracing.silence import silent
 from .._tracing.surroundings import Surroundings
 from ..torch._converting import converted
+from ..torch._opsets import OWN, asked, of_torch, with_opset
+from ..torch._optimizing import optimized
 from ..torch._tracing import trace
 from .capturing import Captured, StoredCall, buffers_kept, replaced
 from .custom_operators import CustomOperators, NoOperatorError, ShapeFunction
@@ -204,7 +206,7 @@ class Attempts:
         program = self._exported(job)
         job.step = "convert"
         self.surroundings.exported(program)
-        graph = converted(program, **self._options(job))
+        graph = self._converted(job, program)
         if not self.run:
             return
         if job.with_custom:  # ONNX Runtime has no such operator
@@ -230,6 +232,15 @@ class Attempts:
             results = iter(self._outputs(session, feed, number))
             got = [None if none else next(results, None) for none in is_none]
             self._compare(job, stored, got)
+
+    def _converted(self, job: _Job, program: Any) -> torch.onnx.ONNXProgram:
+        """Convert a program to a graph of the opset that the caller requests."""
+        options = self._options(job)
+        graph = converted(program, **of_torch(options))
+        version = asked(options)
+        if version is not None and version < OWN:  # whose rules need constants, as exports have
+            graph = torch.onnx.ONNXProgram(with_opset(optimized(graph.model), version), program)
+        return graph
 
     def _options(self, job: _Job) -> dict[str, Any]:
         given = dict(self.onnx_options)

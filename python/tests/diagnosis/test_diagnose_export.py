@@ -191,6 +191,15 @@ def test_an_operator_with_a_translation_of_ones_own_converts() -> None:
         oe.diagnose_export(model, sets(), onnx_options=options, exporter="export")
 
 
+def test_a_module_that_an_older_opset_cannot_express_is_found() -> None:
+    model = nn.Sequential(nn.Linear(2, 4), nn.GELU(), nn.LayerNorm(4)).eval()
+    report = oe.diagnose_export(model, [(torch.ones(3, 2),)], onnx_options={"opset_version": 9})
+    assert report.ok, report.sentence
+    report = oe.diagnose_export(model, [(torch.ones(3, 2),)], onnx_options={"opset_version": 8})
+    assert not report.ok and "opset 8 cannot express this model: Erf" in str(report)
+    assert [found(report, name).status.name == "OK" for name in ("0", "1")] == [True, False]
+
+
 def test_input_sets_with_another_text_are_left_out() -> None:
     class Scaled(nn.Module):  # type: ignore[misc,name-defined]
         def forward(self, x: Any, mode: str) -> Any:

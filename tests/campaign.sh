@@ -41,6 +41,9 @@ zoo() {
   sh tests/zoo/run.sh $wheels build/check/tests/zoo/folders \
     python3 tests/strict/modern_env.py build/check/tests/strict/modern tests/zoo/export_test.py \
     --work-dir build/check/tests/zoo/folders --page docs/constructs.md --write
+  sh tests/zoo/run.sh $wheels build/check/tests/zoo/attention \
+    python3 tests/strict/modern_env.py build/check/tests/strict/modern tests/zoo/attention_test.py \
+    --work-dir build/check/tests/zoo/attention --page docs/constructs.md --write
 }
 
 # The programs of docs/consumers.md, which are installed; 10 minutes.

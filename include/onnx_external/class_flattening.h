@@ -1,10 +1,11 @@
 // Flattens objects of custom classes in a checkpoint to named tensors, using a table of functions
-// that callers can extend. The main use is caches, such as transformers' DynamicCache. (Exporters
-// call such classes pytree nodes.)
+// that callers can extend. This is mainly for caches, such as transformers' DynamicCache. (torch
+// calls such classes pytree nodes.)
 //
 // There is no global state: fill a table and point OpenOptions::classes to it. Nothing that a
 // pickle names is imported or called. A registered function receives the pickled parts of an object
-// and returns the object's children with their names. The children are flattened in the same way.
+// and returns the object's children with their names. Children that are objects of custom classes
+// are flattened by their own functions.
 //
 //   ClassFlattening classes;
 //   classes.register_cache_classes();
@@ -29,34 +30,37 @@ namespace onnx_external {
 enum class PickledKind : std::uint8_t {
   kNone,
   kTensor,
-  kList,  // also sets
+  kList,  // or a set
   kTuple,
-  kDict,    // also any object that had items set on it
+  kDict,    // or another object on which items were set
   kObject,  // an object of any other class
   kOther,   // numbers, text, symbols, ...
 };
 
-// A read-only view of one value in a pickle. Cheap to copy; valid only during the call of the
-// function that receives it. Each access counts toward a limit on the work per file. Beyond this
-// limit, accessors return nothing and opening fails with kUnsupported.
+// A read-only view of one value in a pickle. It is cheap to copy, and valid only during the call of
+// the function that receives it. The number of accesses per file is limited. Beyond the limit,
+// accessors return empty results and opening fails with kUnsupported.
 class PickledValue {
  public:
   [[nodiscard]] PickledKind kind() const;
 
-  // "module.name" of an object's class as it is in the pickle; empty for values without a class.
+  // Returns "module.name" of an object's class, as the pickle states it; empty for values without a
+  // class.
   [[nodiscard]] std::string type() const;
 
-  // The elements of a list, tuple or set, in order; for an object, the elements that were appended
-  // to it.
+  // Returns the elements of a list, tuple or set, in order. For an object of another class, returns
+  // the elements that the pickle appends to it.
   [[nodiscard]] std::vector<PickledValue> elements() const;
 
-  // The items of a dict, in order. Keys that are neither text nor integers are left out.
+  // Returns the items of a dict, in order. Items whose key is neither text nor an integer are left
+  // out.
   [[nodiscard]] std::vector<std::pair<std::string, PickledValue>> items() const;
 
-  // The arguments that an object's class was called with.
+  // Returns the arguments with which an object's class is called.
   [[nodiscard]] std::vector<PickledValue> arguments() const;
 
-  // An attribute of an object (from its __dict__ or slots); the later value if it is set twice.
+  // Returns an attribute of an object, from its __dict__ or __slots__. If the pickle sets the
+  // attribute twice, returns the later value.
   [[nodiscard]] std::optional<PickledValue> attribute(std::string_view name) const;
 
  private:
@@ -85,11 +89,12 @@ using FlattenFunction =
 // threads at once.
 class ClassFlattening {
  public:
-  // `qualified_name` is "module.Class", or "module.*" for all classes of a module that have no
-  // function of their own. Replaces an earlier registration of the same name.
+  // Registers a function. `qualified_name` is "module.Class", or "module.*" for all classes of a
+  // module that have no function of their own. An earlier registration of the same name is
+  // replaced.
   void register_class_flattening(std::string qualified_name, FlattenFunction function);
 
-  // False if the name is not registered.
+  // Removes the function for this name. Returns false if none is registered.
   bool unregister_class_flattening(std::string_view qualified_name);
 
   // Registers the classes of transformers (docs/formats.md lists them with the resulting names):
@@ -100,7 +105,7 @@ class ClassFlattening {
   void register_cache_classes();
   void unregister_cache_classes();
 
-  // The function for a class; null if none is registered.
+  // Returns the function for a class, or null if none is registered.
   [[nodiscard]] const FlattenFunction* find(std::string_view qualified_name) const;
   [[nodiscard]] bool empty() const { return functions_.empty(); }
 

@@ -1,5 +1,6 @@
-// Cuts a piece out of a model of any size: a small model that refers to the same data files. No
-// external data is read or copied, so a piece of a model with 16 GB of weights takes milliseconds.
+// Cuts a piece out of a model of any size. The piece is a small model that refers to the data files
+// of the original. Because no external data is read or copied, cutting a model with 16 GB of
+// weights takes milliseconds.
 //
 //   CutOptions options;
 //   options.module = "model.layers.3";
@@ -7,17 +8,17 @@
 //
 // A piece is selected by module or by values.
 //
-// By module: the piece consists of all nodes that the exporter traced while this module ran. The
-// exporter records the module in the nodes' metadata (pkg.torch.onnx.name_scopes or namespace) or
-// in their names ("/layer1/conv/Conv"). The name of a container that has no nodes of its own
+// A piece selected by module consists of all nodes that the exporter traced while this module ran.
+// The exporter records the module in the nodes' metadata (pkg.torch.onnx.name_scopes or namespace)
+// or in their names ("/layer1/conv/Conv"). The name of a container that has no nodes of its own
 // ("model.layers") selects all modules in it. Nodes without a module are included if they connect
-// two nodes of the piece. A module that is called several times becomes one piece, with the inputs
-// and outputs of all calls. `without` leaves out modules inside the selected module: their outputs
-// become inputs of the piece, and their inputs become outputs of the piece.
+// two nodes of the piece. If a module is called several times, one piece contains all calls, with
+// the inputs and outputs of each. `without` leaves out modules inside the selected module: their
+// outputs become inputs of the piece, and their inputs become outputs of the piece.
 //
-// By values: the piece consists of the nodes that compute the given outputs from the given inputs.
-// It is an error if an output depends on a graph input that is not among `inputs`. If `inputs` is
-// empty, the piece has the graph inputs that its outputs depend on.
+// A piece selected by values consists of the nodes that compute the given outputs from the given
+// inputs. It is an error if an output depends on a graph input that is not among `inputs`. If
+// `inputs` is empty, the piece has the graph inputs that its outputs depend on.
 //
 // In both cases the piece contains the initializers that its nodes read (external ones keep their
 // location, offset and length; inline data is copied), the subgraphs that its nodes own, the
@@ -26,8 +27,8 @@
 // constants. New inputs and outputs have the types and shapes that the model states. If it states
 // none, the element type is inferred; an input whose type remains unknown is an error.
 //
-// Results are deterministic. Memory: about 8 times the size of the graph without its weights. The
-// functions keep no state and may run in several threads at once.
+// Results are deterministic. Memory use is about 8 times the size of the graph without its weights.
+// The functions have no shared state and may run in several threads at once.
 #pragma once
 
 #include <cstdint>
@@ -43,23 +44,23 @@ namespace onnx_external {
 
 // Selects a piece. Set either `module`, `without` or both, or `outputs` with or without `inputs`.
 struct CutOptions {
-  std::string module;  // "" if `without` is set: the whole model
-  // Names of values of the main graph, each at most once. If an initializer is named as an input,
-  // the piece does not contain it; whoever runs the piece supplies its value.
+  std::string module;  // if "" and `without` is set, the whole model
+  // Names of values of the main graph, each at most once. An initializer that is named as an input
+  // is not part of the piece; the caller supplies its value when running the piece.
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
   // Modules inside `module` whose nodes are left out of the piece.
   std::vector<std::string> without;
 };
 
-// Describes a piece. A plain value.
+// Describes the contents of a piece.
 struct CutReport {
   std::vector<std::string> inputs;   // in the order of the piece's graph.input; for a module, the
                                      // order of first use. Inputs with a default value come last
   std::vector<std::string> outputs;  // in the order of the piece's graph.output; for a module, the
                                      // order of the nodes
-  // Inputs that depend, in the whole model, on outputs of the piece itself. This happens if the
-  // module is called more than once, with other nodes in between.
+  // Inputs of the piece that the whole model computes from outputs of the piece. They occur if the
+  // module is called more than once, with other nodes between the calls.
   std::vector<std::string> fed_back;
   std::vector<std::string> untyped;  // outputs without a known element type
   std::uint64_t nodes = 0;           // nodes in the main graph
@@ -96,12 +97,13 @@ struct CutFileOptions {
 };
 
 // Writes a piece to a file next to its model, completely or not at all. The entry
-// "onnx_external.cut_from" in its metadata_props records the parent's name, size and CRC-32, so
-// that verify_model() notices when the parent was replaced. Later saves into the folder keep the
-// data files that the piece refers to. Errors as for cut_model() and Model::load();
-// kInvalidArgument if `piece_path` is not in the folder of the model, because loaders reject
-// locations outside a model's folder, or does not end with ".onnx", because saves look only into
-// such files for references to data; kAlreadyExists; kIo also if a save is running in the folder.
+// "onnx_external.cut_from" in the piece's metadata_props records the name, size and CRC-32 of the
+// model that it was cut from, so that verify_model() can detect that this model was replaced. Later
+// saves into the folder keep the data files that the piece refers to. Errors as for cut_model() and
+// Model::load(); kInvalidArgument if `piece_path` is not in the folder of the model, because
+// loaders reject locations outside a model's folder, or does not end with ".onnx", because saves
+// look only into such files for references to data; kAlreadyExists; kIo also if a save is running
+// in the folder.
 [[nodiscard]] Result<CutReport> cut_model_file(const std::filesystem::path& model_path,
                                                const std::filesystem::path& piece_path,
                                                const CutOptions& options,

@@ -1,9 +1,9 @@
 // Defines derived tensors and adds them to a checkpoint. A derived tensor is not stored in a file,
 // but computed from tensors of the checkpoint by recipes (recipe.h), concatenation and stacking.
 //
-// A derived tensor has a name and is a key (a tensor of the checkpoint) like any other: every
-// mapping rule may use it. Its bytes are computed whenever they are read, through buffers of fixed
-// size. The definitions are plain values.
+// A derived tensor has a name, and every mapping rule treats it like a tensor that is stored in the
+// checkpoint. Its bytes are computed each time they are read, through buffers of fixed size. The
+// definitions are plain values.
 #pragma once
 
 #include <cstddef>
@@ -42,8 +42,8 @@ struct DerivedTensor {
   friend bool operator==(const DerivedTensor&, const DerivedTensor&) = default;
 };
 
-// Definitions may refer to each other, in any order, but may not be nested deeper than this; a key
-// has depth 0.
+// The maximum depth to which definitions may refer to other definitions. A definition may refer to
+// a later one. A key has depth 0.
 inline constexpr std::size_t kMaxDerivedDepth = 8;
 // The maximum number of parts in all definitions together.
 inline constexpr std::size_t kMaxDerivedParts = 1'000'000;
@@ -52,12 +52,12 @@ inline constexpr std::size_t kMaxDerivedParts = 1'000'000;
 // the checkpoint is unchanged. Reads no tensor. Requires: nothing else uses the checkpoint during
 // the call.
 //
-// `max_expand` is the same limit as OpenOptions::max_expand; derived tensors also count. Errors:
-// kNotFound for a key that does not exist; kAmbiguous for a name that exists already; kMismatch for
-// shapes and element types that do not fit each other or a recipe; kInvalidArgument for definitions
-// that are nested too deeply (as in a circle), too many parts, or an invalid definition;
-// kUnsupported if the result expands too far, and for keys whose bytes are produced on demand
-// (LazyBytes).
+// `max_expand` is the limit that OpenOptions::max_expand describes, applied to all tensors
+// including the derived ones. Errors: kNotFound for a key that does not exist; kAmbiguous for a
+// name that exists already; kMismatch for shapes and element types that do not fit each other or a
+// recipe; kInvalidArgument for definitions that are nested too deeply (which includes circular
+// ones), too many parts, or an invalid definition; kUnsupported if the tensors exceed `max_expand`,
+// and for keys whose bytes are produced on demand (LazyBytes).
 [[nodiscard]] Status add_derived_tensors(Checkpoint& checkpoint,
                                          std::span<const DerivedTensor> derived,
                                          std::uint64_t max_expand = OpenOptions{}.max_expand);

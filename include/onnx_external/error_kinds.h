@@ -1,6 +1,6 @@
 // Defines the stable identifiers in errors: the kind of fault, and the options that may help.
-// Programs should rely on these identifiers; titles and messages are for people and may change. In
-// what follows, a slot is a value of the graph that the checkpoint can supply, and a key is a
+// Programs should rely on these identifiers, because titles and messages may change. In the
+// comments below, a slot is a value of the graph that a checkpoint can supply, and a key is a
 // tensor of the checkpoint.
 #pragma once
 
@@ -9,10 +9,9 @@
 
 namespace onnx_external {
 
-// The fault that all names in a list of an error have in common, or the fault of the save as a
-// whole.
+// The kind of fault. It applies to all names in one list of an error, or to the save as a whole.
 enum class ErrorKind : std::uint8_t {
-  kNone,  // the ErrorCode says everything
+  kNone,  // there is nothing to add to the ErrorCode
   // Faults between a graph and a checkpoint.
   kMissing,         // weights of the graph that the checkpoint lacks
   kLeftOut,         // constants and buffers without values, which no checkpoint has
@@ -27,15 +26,15 @@ enum class ErrorKind : std::uint8_t {
   kOtherType,       // slots whose keys have a different type or shape
   kOtherSize,       // tensors whose sizes differ from those that a config states
   kSlots,           // all slots of a graph, if no key fits any of them
-  kKeys,            // all keys of a checkpoint, if none of them fits a slot
+  kKeys,            // all keys of a checkpoint, if no key fits a slot
   kContradiction,   // inputs of a node that cannot have the shapes and types stated for them
-  kNotLinked,       // data that a model cannot refer to in place: use a layout that copies it
+  kNotLinked,       // data that a model cannot refer to in place, so a layout must copy it
   // Faults in the model itself, without a checkpoint.
   kWithoutData,        // weights that would have no data
   kInputsLikeWeights,  // inputs that have the names of weights
-  kInnerWithoutData,   // the same for attributes, sparse initializers and names in functions
+  kInnerWithoutData,   // attributes, sparse initializers and names in functions without data
   // Tensors for which an old checkpoint (--learn-map) does not determine a key.
-  kLearnEqualBytes,    // equals several keys, which differ in the new checkpoint
+  kLearnEqualBytes,    // equals several old keys whose new values differ
   kLearnCoincidence,   // the value is too simple to distinguish a weight from a constant
   kLearnReshaped,      // the bytes of a key in another shape
   kLearnMerged,        // a small tensor with several users, perhaps merged
@@ -46,12 +45,12 @@ enum class ErrorKind : std::uint8_t {
   kLearnLacking,       // the new checkpoint lacks the key
   kLearnShared,        // a key that shares a slot with another one
   kLearnOtherModel,    // nothing in the graph that could change is from the old checkpoint
-  kLearnSeveralSlots,  // its name or data serves several slots that need different values
+  kLearnSeveralSlots,  // a name or data used by several slots that need different values
   kLearnFolded,        // computed from keys that change, according to the exporter
 };
 
-// "missing", "unused", ...: the stable name in JSON documents and Python exceptions, which
-// docs/python.md lists; "" for kNone.
+// Returns the stable name that JSON documents and Python exceptions use, such as "missing" or
+// "unused"; "" for kNone. docs/python.md lists the names.
 [[nodiscard]] std::string_view error_kind_name(ErrorKind kind);
 
 // An option that an error may suggest.
@@ -79,7 +78,7 @@ enum class RemedyOption : std::uint8_t {
   kVariant,
 };
 
-// "max-expand", ...: the name of the command line option, without the leading dashes.
+// Returns the name of the command line option without the leading dashes, such as "max-expand".
 [[nodiscard]] std::string_view option_name(RemedyOption option);
 
 }  // namespace onnx_external

@@ -3,7 +3,7 @@
 //
 // Exporters rename, transpose and merge weights, but leave their data in the graph. If that data
 // equals a tensor of the old checkpoint bit by bit, it is replaced by the tensor of the same name
-// in the new checkpoint. Names that the exporter invented need not be guessed.
+// in the new checkpoint. So the names that the exporter gave to the weights need not be known.
 #pragma once
 
 #include <string>
@@ -19,11 +19,11 @@ namespace onnx_external {
 
 struct LearnedMap {
   std::vector<MapEntry> map;  // slots that hold tensors of the old checkpoint, in slot order
-  // Initializers and outputs of Constant nodes whose floats match no tensor: they are constants of
-  // the graph and keep their data.
+  // Initializers and outputs of Constant nodes whose floating-point data matches no tensor. They
+  // are constants of the graph and keep their data.
   std::vector<std::string> constants;
-  // Tensors that are equal in both checkpoints and have no slot of their own. Values in the graph
-  // that were computed from them stay valid. The names are in the order of the old checkpoint.
+  // Names of tensors that are equal in both checkpoints and have no slot of their own, in the order
+  // of the old checkpoint. Values in the graph that were computed from these tensors remain valid.
   std::vector<std::string> settled;
 };
 
@@ -37,12 +37,12 @@ inline constexpr std::uint64_t kMaxMergedElements = 1024;
 // node uses the slot. Slots in options.map and options.keep are skipped, and so are keys that match
 // options.ignore or lie outside options.prefix.
 //
-// An ambiguous choice is an error only where it matters: where the candidates differ between `old`
-// and `fresh`. Errors: kNotFound if the graph contains nothing from `old`, or `fresh` lacks tensors
-// that are needed; kAmbiguous if, for example, tensors are equal in `old` but not in `fresh`, a
-// matrix is symmetric only in `old`, or data may have been computed from tensors that differ (a
-// folded BatchNorm); kIo, kCorrupt, kCancelled. The error lists all ambiguous tensors. Each tensor
-// is read once, or twice if it is equal in both checkpoints.
+// An ambiguous choice is an error only if it affects the result, that is, if the candidates differ
+// between `old` and `fresh`. Errors: kNotFound if the graph contains nothing from `old`, or `fresh`
+// lacks tensors that are needed; kAmbiguous if, for example, tensors are equal in `old` but not in
+// `fresh`, a matrix is symmetric only in `old`, or data may have been computed from tensors that
+// differ (a folded BatchNorm); kIo, kCorrupt, kCancelled. The error lists all ambiguous tensors.
+// Each tensor is read once, or twice if it is equal in both checkpoints.
 [[nodiscard]] Result<LearnedMap> learn_map(const Model& model, const Checkpoint& old,
                                            const Checkpoint& fresh, const MappingOptions& options,
                                            int threads = 0, const ProgressFn& progress = {});

@@ -3,8 +3,8 @@
 // called slots.
 //
 // docs/mapping.md documents the order of the rules and all errors. All functions except
-// read_map_file() are pure, and all are safe from any thread. Their cost is nearly linear in the
-// number of names.
+// read_map_file() are pure, and all may be called from any thread. Their run time is nearly linear
+// in the number of names.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +26,16 @@
 
 namespace onnx_external {
 
-// The facts about a tensor of the checkpoint that the mapping uses. A plain value, so that tests
-// can build it by hand.
+// The facts about a tensor of the checkpoint that the mapping uses. It is a plain value, so tests
+// can construct it without a checkpoint.
 struct MappingKey {
   std::string name;
   DType dtype = DType::kFloat32;
   Shape shape;                 // as ONNX writes it
-  std::uint32_t argument = 0;  // the index of the checkpoint argument that it came from
-  // Tensors with the same `bytes_id` share their bytes (tied weights), whatever their shapes are: a
-  // reshaped view has the same id as its tensor, a transposed view has a different one. Empty
-  // tensors have no id.
+  std::uint32_t argument = 0;  // index of the path argument that contains the tensor
+  // Tensors with the same `bytes_id` are tied weights, that is, they share their bytes in the same
+  // order. A reshaped view therefore has the same id as its tensor, and a transposed view has a
+  // different id. Empty tensors have no id.
   std::optional<std::uint64_t> bytes_id;
   // For a derived tensor, the indices of the keys that it is computed from. If the derived tensor
   // is used, these keys count as used.
@@ -47,58 +47,57 @@ struct MappingKeys {
   std::vector<std::pair<std::string, std::string>> tied_names;  // Checkpoint::tied_names()
 };
 
-// The keys of a checkpoint, in the order of checkpoint.tensors(). Fails with kUnsupported for a
-// shape that ONNX cannot express (a 0-d kFloat4E2M1FnX2).
+// Returns the keys of a checkpoint, in the order of checkpoint.tensors(). Fails with kUnsupported
+// for a shape that ONNX cannot express (a 0-d kFloat4E2M1FnX2).
 [[nodiscard]] Result<MappingKeys> mapping_keys(const Checkpoint& checkpoint);
 
 // Decides what happens to keys that fill no slot.
 enum class Unmatched : std::uint8_t {
-  kStrict,  // an error, unless they are known not to be weights of this graph (docs/mapping.md)
-  kSkip,    // listed
+  kStrict,  // an error, unless they are known not to belong to the graph (docs/mapping.md)
+  kSkip,    // the report lists them
   kKeep,    // they become new initializers under their own names
 };
 enum class Partial : std::uint8_t { kRefuse, kAllow };
-// kAllow: a slot and its key may have different float types; values are converted to the slot's
-// type.
+// With kAllow, a slot and its key may have different float types, and values are converted to the
+// type of the slot. With kRefuse, different types are an error.
 enum class Casts : std::uint8_t { kRefuse, kAllow };
 
 struct Rename {
   std::string pattern;      // RE2 regular expression
   std::string replacement;  // RE2 rewrite (\1 ...)
-  bool every = false;       // replace all matches in a name, not only the first ("s/.../.../g")
+  bool every = false;       // replace all matches in a name, not only the first, like "s/.../.../g"
 
   friend bool operator==(const Rename&, const Rename&) = default;
 };
 
-// A slot and the key that fills it, with their names in the files.
+// A slot and the key that fills it, by their names in the graph and in the checkpoint.
 struct MapEntry {
   std::string slot;
   std::string key;
   Recipe recipe = {};  // how the slot's bytes are made from the key's
   std::string model =
-      {};  // the only model that the entry is for; empty: every model that has the slot
+      {};  // the only model that the entry applies to; if empty, every model with the slot
 
   friend bool operator==(const MapEntry&, const MapEntry&) = default;
 };
 
 struct MappingOptions {
   Unmatched unmatched = Unmatched::kStrict;
-  Partial partial = Partial::kRefuse;  // kAllow: weights may be missing or keep old data
+  Partial partial = Partial::kRefuse;  // kAllow: weights may lack data or keep old data
   Casts casts = Casts::kRefuse;
   // Only keys under this prefix are used, and it is removed from their names; a final dot is
-  // optional. "" means that keys are used under their full names, and that no prefix or suffix is
-  // tried.
+  // optional. If it is "", keys are used under their full names, and no prefix or suffix is tried.
   std::optional<std::string> prefix;
   std::vector<Rename> renames;  // applied to the names of keys, in order
-  // The tensors that were added to the checkpoint (add_derived_tensors()). The mapping treats them
-  // as keys; they are listed here so that the manifest can record them.
+  // The definitions of the derived tensors in the checkpoint (add_derived_tensors()). The mapping
+  // uses derived tensors like any other key, and needs the definitions only for the manifest.
   std::vector<DerivedTensor> derived;
   std::vector<MapEntry> map;        // the caller's pairs; a key may fill several slots
   std::vector<MapEntry> learned;    // the pairs of learn_map(); `map` takes precedence
-  std::vector<std::string> inputs;  // all graph inputs that belong to the caller
-  std::vector<std::string> keep;    // initializers that keep the data they have in the graph
-  // True if `keep` is not the caller's choice: with_extra() set it to all initializers that no
-  // extra tensor replaces.
+  std::vector<std::string> inputs;  // all graph inputs that are not weights: they remain inputs
+  std::vector<std::string> keep;    // initializers that keep their data in the graph
+  // True if `keep` was set by with_extra() and not by the caller. It then contains all initializers
+  // that no extra tensor replaces.
   bool keeps_rest = false;
   std::vector<std::string> ignore;  // RE2 expressions; keys that contain a match are not weights
 
@@ -107,11 +106,11 @@ struct MappingOptions {
 
 // The rule that filled a slot. rule_name() gives its stable name in JSON and messages.
 enum class Rule : std::uint8_t {
-  kMap,            // "map": the caller's pair
-  kLearned,        // "learned": learn_map()
+  kMap,            // "map": an entry of MappingOptions::map
+  kLearned,        // "learned": an entry of MappingOptions::learned
   kMetadataTie,    // "metadata-tie": safetensors dropped the slot's name and kept the key's
   kGraphTie,       // "graph-tie": the graph ties the slot to another slot, which has the key's name
-  kRenamed,        // "renamed": torch appended ".1" to the name, because it was taken
+  kRenamed,        // "renamed": torch appended ".1" to the name to make it unique
   kExact,          // "exact": equal names
   kRefined,        // "refined": equal if dots count as underscores
   kPrefixAdded,    // "prefix-added": the slot's name is a prefix plus the key's
@@ -130,12 +129,12 @@ struct MappedPair {
   friend bool operator==(const MappedPair&, const MappedPair&) = default;
 };
 
-// The verdict of a mapping on a key. If several graphs share a checkpoint, each key has one
-// verdict: the first, in this order, that any of the graphs gives it.
+// The result of a mapping for a key. If several graphs share a checkpoint, each key still has one
+// verdict: of the verdicts for the single graphs, the one that is listed first here.
 enum class KeyVerdict : std::uint8_t {
-  kUsed,           // it is in Mapping::pairs, or part of a derived key that is there
+  kUsed,           // Mapping::pairs contains the key, or a derived tensor that is computed from it
   kTied,           // it has the same bytes as a used key
-  kBaked,          // a buffer that exporters bake into graphs (position ids, masks), or a key whose
+  kBaked,          // a buffer that exporters store in graphs (position ids, masks), or a key whose
                    // values are already in the graph: it needs no slot
   kAdapter,        // a weight of an adapter, such as LoRA
   kUnused,         // a weight that should have a slot
@@ -154,17 +153,17 @@ struct MappedKey {
   friend bool operator==(const MappedKey&, const MappedKey&) = default;
 };
 
-// The verdict of a mapping on a slot.
+// The result of a mapping for a slot.
 enum class SlotVerdict : std::uint8_t {
   kFilled,         // filled by a key
   kDoubtful,       // filled by a key of the same name, but it may be an input of the caller
-  kKept,           // it rightly keeps the graph's data: a constant, or the values of a key
+  kKept,           // it correctly keeps the graph's data, which is a constant or equals a key
   kOld,            // a weight that keeps the graph's data, because the checkpoint lacks it
-  kStale,          // it keeps data that was computed from weights at export, or may have been
+  kStale,          // it keeps data that was, or may have been, computed from weights at export
   kMissing,        // it has neither a key nor data
   kUserInput,      // an input of the caller
-  kUnconfirmed,    // an input of the caller or a weight: the graph does not show which
-  kNotNeeded,      // it needs no key: the output of an Identity
+  kUnconfirmed,    // an input of the caller or a weight; the graph does not show which
+  kNotNeeded,      // it needs no key, because it is the output of an Identity node
   kStaleConstant,  // only in LeftName, for Mapping::stale_constants, which are not slots
 };
 
@@ -184,17 +183,19 @@ struct Mapping {
   // Inputs of the caller that are not slots, because they are not tensors: indices into
   // GraphFacts::graph_inputs.
   std::vector<std::uint32_t> other_inputs;
-  // Constant nodes with as many elements as a weight without a slot: they may have its old values.
+  // Names of Constant nodes with as many elements as a weight that has no slot. They may contain
+  // old values of that weight.
   std::vector<std::string> stale_constants;
-  // "", "+prefix" (added to the keys) or "-prefix" (removed); "-a. +b." if --prefix removed a
-  // prefix and the mapping added another one.
+  // The prefix that the mapping added to the names of keys ("+prefix") or removed from them
+  // ("-prefix"); "" if none. "-a. +b." means that --prefix removed "a." and the mapping then added
+  // "b.".
   std::string key_prefix;
   // The options of the mapping, as a save records them in the manifest. `map` and `learned` are
   // empty and `casts` has its default, because each pair records its own rule and recipe.
   MappingOptions options;
 
-  // Return the indices of the keys or slots with the first of the verdicts, in their order, then
-  // those with the second verdict, and so on.
+  // Return the indices of the keys or slots that have one of the verdicts, grouped by verdict in
+  // the given order, and in ascending order within a group.
   [[nodiscard]] std::vector<std::uint32_t> keys_with(
       std::initializer_list<KeyVerdict> verdicts) const;
   [[nodiscard]] std::vector<std::uint32_t> slots_with(
@@ -211,24 +212,26 @@ struct LeftName {
   friend bool operator==(const LeftName&, const LeftName&) = default;
 };
 
-// Returns the slots that need a value but that no key fills, in the order of the graph, with
-// Mapping::other_inputs among the inputs; then Mapping::stale_constants.
+// Returns the names that need a value but that no key fills. The slots and Mapping::other_inputs
+// come first, in the order of the graph, followed by Mapping::stale_constants.
 [[nodiscard]] std::vector<LeftName> left_names(const GraphFacts& graph, const Mapping& mapping);
 
-// Functions that answer questions by reading bytes. The mapping calls them if names, types and
-// shapes leave two answers open; each call may read two tensors. If a function is not set, its
-// answer is no. Indices refer to MappingKeys::keys and GraphFacts::slots.
+// Functions that compare tensors by reading their bytes. The mapping calls them if names, types and
+// shapes allow two results. Each call may read two tensors. A function that is not set counts as
+// returning false. Indices refer to MappingKeys::keys and GraphFacts::slots.
 struct MappingEvidence {
   // Returns whether two keys have the same type, shape and bytes.
   std::function<Result<bool>(std::uint32_t key, std::uint32_t other)> same_bytes = {};
   // Returns whether the graph's data for a slot equals, bit by bit, the result of applying `recipe`
-  // to the key. Without a recipe, only the number of elements must agree, not the shape.
+  // to the key. If the recipe is empty, the shapes may differ, but the number of elements must be
+  // equal.
   std::function<Result<bool>(std::uint32_t slot, std::uint32_t key, const Recipe& recipe)>
       slot_holds = {};
   // Returns whether the graph holds the same data for two slots.
   std::function<Result<bool>(std::uint32_t slot, std::uint32_t other)> same_data = {};
-  // Return whether all elements are equal (zeros, ones), so that equal bytes do not prove a common
-  // source. If these functions are not set, the answer is yes.
+  // Return whether all elements of the tensor are equal, as in a tensor of zeros. Equal bytes of
+  // such tensors do not prove that they have the same source. Functions that are not set count as
+  // returning true.
   std::function<Result<bool>(std::uint32_t key)> key_is_uniform = {};
   std::function<Result<bool>(std::uint32_t slot)> slot_is_uniform = {};
 };
@@ -242,24 +245,24 @@ struct GraphToMap {
 
 // Applies the rules to one or more graphs and returns their mappings, in the same order. The
 // checkpoint must contain the weights of every graph. A key counts as used if any of the graphs
-// uses it; a key that none of them uses is an error. All mappings therefore have the same `keys`.
+// uses it, and a key that no graph uses is an error. All mappings therefore have the same `keys`.
 // `options` apply to every graph, but the slots, inputs and initializers that they name need to
 // exist in only one of the graphs.
 //
-// Errors: kAmbiguous (two answers fit; both are listed), kMismatch (shape or element type differ
-// within the chosen key_prefix), kNotFound (a weight is missing, a key is unused, nothing matches,
-// an option names something that does not exist), kInvalidArgument (for example a bad regular
-// expression, or Unmatched::kKeep with several graphs, which leaves open which graph gets the new
-// initializers). A message shows at most kMaxListed names of each list; Error::details has the full
-// lists and the options that may help. With several graphs, a sentence about one of them begins
-// with its name. Errors of the evidence functions are passed on.
+// Errors: kAmbiguous (two results are possible; both are listed), kMismatch (shape or element type
+// differ within the chosen key_prefix), kNotFound (a weight is missing, a key is unused, nothing
+// matches, an option names something that does not exist), kInvalidArgument (for example a bad
+// regular expression, or Unmatched::kKeep with several graphs, which leaves open which graph gets
+// the new initializers). A message shows at most kMaxListed names of each list; Error::details has
+// the full lists and the options that may help. With several graphs, a sentence about one graph
+// begins with the name of the graph. Errors of the evidence functions are passed on.
 [[nodiscard]] Result<std::vector<Mapping>> map_graphs(std::span<const GraphToMap> graphs,
                                                       const MappingKeys& keys,
                                                       const MappingOptions& options);
 inline constexpr std::size_t kMaxListed = 8;
 
-// Calls map_graphs() for a single graph without a name. All entries of the map apply, whichever
-// model they name.
+// Calls map_graphs() for a single graph without a name. Entries of the map apply even if they name
+// a model.
 [[nodiscard]] Result<Mapping> map_tensors(const GraphFacts& graph, const MappingKeys& keys,
                                           const MappingOptions& options,
                                           const MappingEvidence& evidence = {});
@@ -275,47 +278,48 @@ struct MapFile {
 };
 
 // Reads a map file. It is JSON: either {"slot": KEY, ...} or a document like those that --save-map
-// writes: {"derived": {"name": KEY, ...}, "map": {"slot": KEY, ...}}. Both members are optional;
-// unknown members are ignored. KEY is "key" or {"key": "key", "recipe": ["transpose"]}; for a
-// derived tensor it may also be {"concat" or "stack": [KEY, ...], "dim": 0}. A third optional
-// member, {"models": {"encoder.onnx": {"slot": KEY, ...}, ...}}, has entries for individual models.
-// Fails with kCorrupt for duplicate slots, unknown steps or any other form.
+// writes: {"derived": {"name": KEY, ...}, "map": {"slot": KEY, ...}}. The members "derived" and
+// "map" are optional, and unknown members are ignored. KEY is "key" or {"key": "key", "recipe":
+// ["transpose"]}; for a derived tensor it may also be {"concat" or "stack": [KEY, ...], "dim": 0}.
+// The optional member {"models": {"encoder.onnx": {"slot": KEY, ...}, ...}} contains entries for
+// individual models. Fails with kCorrupt for duplicate slots, for unknown steps, and for JSON of
+// any other structure.
 [[nodiscard]] Result<MapFile> read_map_file(const std::filesystem::path& path);
 // Parses the text of a map file.
 [[nodiscard]] Result<MapFile> parse_map_file(std::string_view text);
 
-// A slot that still needs a key, and the keys that would fit it.
+// A slot that needs a key, and the keys that have the right type and shape.
 struct OpenSlot {
   std::string slot;
-  std::string form;                  // "FLOAT [64, 3, 7, 7]"
+  std::string form;                  // type and shape: "FLOAT [64, 3, 7, 7]"
   std::vector<MapEntry> candidates;  // nearest name first
-  std::string model = {};            // as MapEntry::model
+  std::string model = {};            // see MapEntry::model
 };
 
-// The contents of a map file that is to be completed by hand.
+// The contents of a map file that the user completes by hand.
 struct MapTemplate {
   std::vector<MapEntry> map;  // the pairs that the rules find
   std::vector<OpenSlot> open;
 };
 
-// Returns the pairs that the rules find with Partial::kAllow and Unmatched::kSkip (none if they
-// fail even then). The open slots are those that remain without data and those that `refusal`
-// lists. The candidates of a slot are at most kMaxCandidates unused keys of its type and shape,
-// transposed or not.
+// Returns the pairs that the rules find with Partial::kAllow and Unmatched::kSkip, or no pairs if
+// the rules fail. The open slots are those without data and those that `refusal` lists. The
+// candidates for a slot are at most kMaxCandidates unused keys that have the type and the shape of
+// the slot or, for a matrix, the transposed shape.
 [[nodiscard]] MapTemplate map_template(const GraphFacts& graph, const MappingKeys& keys,
                                        const MappingOptions& options,
                                        const ErrorDetails* refusal = nullptr);
 inline constexpr std::size_t kMaxCandidates = 8;
 
 // Returns the text of a map file: JSON with one entry per line, in the given order, grouped by
-// model if entries name models. A slot that occurs twice (in two subgraphs) is written once. `open`
-// is added for the person who completes the file; read_map_file() ignores it.
+// model if entries name models. A slot that occurs in two subgraphs is written once. `open` is
+// written to help the person who completes the file, and read_map_file() ignores it.
 [[nodiscard]] std::string map_file_text(std::span<const MapEntry> entries,
                                         std::span<const OpenSlot> open = {},
                                         std::span<const DerivedTensor> derived = {});
 
-// Parses "s/RE/REPL/" or "s/RE/REPL/g" with any delimiter. Fails with kInvalidArgument for any
-// other form or a bad expression.
+// Parses "s/RE/REPL/" or "s/RE/REPL/g"; the delimiter may be any character. Fails with
+// kInvalidArgument for any other text or an invalid regular expression.
 [[nodiscard]] Result<Rename> parse_rename(std::string_view text);
 
 }  // namespace onnx_external

@@ -1,8 +1,8 @@
 // Loads ONNX models, whose weights may be in other files, and finds their slots: the values that a
 // tensor of a checkpoint can supply.
 //
-// Models are protobuf messages of the linked onnx library; fields that are unknown to it are
-// preserved. The onnx checker is not used, because it rejects the IR versions that today's
+// Models are protobuf messages of the linked onnx library. Fields that this library does not know
+// are preserved. The onnx checker is not used, because it rejects the IR versions that today's
 // exporters write.
 #pragma once
 
@@ -23,8 +23,9 @@
 
 namespace onnx_external {
 
-// The facts about a graph that the mapping uses, including its slots. Users of the library get them
-// from Model::facts() and only pass them on, so they are defined internally, in onnx/graph_facts.h.
+// The facts about a graph that the mapping uses, including its slots. Callers get this structure
+// from Model::facts() and pass it to other functions. Its definition is internal
+// (onnx/graph_facts.h).
 struct GraphFacts;
 
 // The slot index of a tensor that fills no slot.
@@ -40,14 +41,14 @@ enum class TensorPlace : std::uint8_t {
   kAttribute,  // an attribute of a node, dense or sparse
 };
 
-// Irregularities in external data that this library accepts. Each of them is either rejected by
-// some other loader, or not reproduced by a save.
+// Irregularities in external data that this library accepts. Each is either rejected by another
+// loader or absent from the models that a save writes.
 enum class DataRemark : std::uint8_t {
-  kNoLength,       // other readers take the rest of the file, or reject the model
+  kNoLength,       // no length: other readers use the rest of the file, or reject the model
   kZeroLength,     // length 0 for a tensor with elements: treated as no length; onnx rejects it
   kPrepacked,      // keys prepacked_N: weights that ONNX Runtime packed for its own use
-  kBasepath,       // onnx ignores it, ONNX Runtime rejects it
-  kDuplicateKeys,  // a key twice with the same value: ONNX Runtime rejects some of these
+  kBasepath,       // key basepath: onnx ignores it, ONNX Runtime rejects it
+  kDuplicateKeys,  // a repeated key with equal values: ONNX Runtime rejects some cases
   kOtherChecksum,  // the checksum is not a SHA-1, so it is ignored
   kDots,           // the file's name has "..", which onnx rejects
   kHardLinks,      // the file has several names, which onnx rejects
@@ -55,7 +56,7 @@ enum class DataRemark : std::uint8_t {
 };
 inline constexpr std::size_t kDataRemarks = 9;
 
-// A set of remarks. It takes only two bytes, because models have many tensors.
+// A set of remarks. It is stored in two bytes, because a model may have many tensors.
 class DataRemarks {
  public:
   void add(DataRemark remark) { bits_ = static_cast<std::uint16_t>(bits_ | bit(remark)); }
@@ -79,24 +80,26 @@ struct CountedRemark {
 // A tensor of a loaded model whose bytes are in an external file. Graphs of functions and of
 // training information are numbered after the main graph and its subgraphs.
 struct ExternalTensor {
-  // The name of an initializer; "NAME" and "NAME.indices" for a sparse one; "OUTPUT.ATTRIBUTE" for
-  // an attribute, where OUTPUT is the first output of its node, with ".N" in lists and ".indices"
-  // as above; "DOMAIN::FUNCTION.ATTRIBUTE" for the default value of a function's attribute.
+  // The name of an initializer, or "NAME" and "NAME.indices" for a sparse initializer. A tensor in
+  // an attribute is named "OUTPUT.ATTRIBUTE", where OUTPUT is the first output of the node,
+  // followed by ".N" in a list and ".indices" for sparse indices. The default value of a function's
+  // attribute is named "DOMAIN::FUNCTION.ATTRIBUTE".
   std::string name;
   TensorPlace place = TensorPlace::kInitializer;
   std::uint32_t graph = 0;
   std::int32_t data_type = 0;
   Shape dims;
-  // Relative to Model::source_dir() and normalized: "d/w" for "./d//w". A location that leads out
-  // of that folder is left as it is in the model.
+  // The location, relative to Model::source_dir() and normalized: "d/w" for "./d//w". A location
+  // outside that folder is not normalized.
   std::string location;
   std::uint64_t offset = 0;
-  std::uint64_t length = 0;  // bytes, computed from type and dims; a stated length must be equal
+  std::uint64_t length = 0;  // in bytes, computed from type and dims; must equal a stated length
   DataRemarks remarks = {};
 };
 
-// A tensor of a loaded model whose data is inside the model. Tensors of strings, without elements
-// or with a type of unknown size are not listed, because they always stay in the model.
+// A tensor of a loaded model whose data is inside the model. Not listed are tensors that always
+// stay in the model: tensors of strings, tensors without elements, and tensors with a type of
+// unknown size.
 struct InlineTensor {
   std::string name;  // as in ExternalTensor
   TensorPlace place = TensorPlace::kInitializer;
@@ -115,42 +118,46 @@ enum class MatchedInputs : std::uint8_t {
   kKeep,
 };
 
-// A loaded model. Saving does not change it, but writes another file. Copies share their contents.
-// Const members may be called from several threads at once.
+// A loaded model. A save does not change this object, but writes another file. Copies share their
+// contents. Const members may be called from several threads at once.
 class Model {
  public:
-  // Reads and parses `path`, except for tensor data, which is left in the file. The file stays
-  // open. So a model of 2 GB takes only the memory that its graph needs. Errors: kNotFound, kIo;
-  // kUnsupported for files of more than 2^31-1 bytes and for subgraphs nested too deeply; kCorrupt
-  // if it is not an ONNX model (the message says what it seems to be: a checkpoint, a web page,
-  // ...), has no graph, or has external_data entries that break the rules.
+  // Reads and parses the model file `path`, except for tensor data, which is left in the file. The
+  // file stays open. A model of 2 GB therefore needs only the memory for its graph. Errors:
+  // kNotFound, kIo; kUnsupported for files of more than 2^31-1 bytes and for subgraphs nested too
+  // deeply; kCorrupt if the file is not an ONNX model (the message says what it seems to be: a
+  // checkpoint, a web page, ...), has no graph, or has external_data entries that break the rules.
   [[nodiscard]] static Result<Model> load(const std::filesystem::path& path);
 
-  // Makes a Model of a message in memory. Locations of its external data are relative to
+  // Creates a Model from a message in memory. Locations of its external data are relative to
   // `source_dir`.
   [[nodiscard]] static Result<Model> from_proto(onnx::ModelProto proto,
                                                 std::filesystem::path source_dir);
 
-  // Tensors whose data was left in the file have a placeholder as raw_data.
+  // Returns the parsed message. Tensors whose data was left in the file have a placeholder as
+  // raw_data.
   [[nodiscard]] const onnx::ModelProto& proto() const;
-  // The file that the model was loaded from; empty for a model from memory.
+  // Returns the file from which the model was loaded; empty for a model from memory.
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] const std::filesystem::path& source_dir() const { return source_dir_; }
   void set_source_dir(std::filesystem::path folder) { source_dir_ = std::move(folder); }
   [[nodiscard]] const GraphFacts& facts() const;
-  // The name of a slot (MappedPair::slot). Requires: `slot` is from a mapping of this model.
+  // Returns the name of a slot (MappedPair::slot). Requires: `slot` is from a mapping of this
+  // model.
   [[nodiscard]] const std::string& slot_name(std::uint32_t slot) const;
 
-  // The external tensors of all graphs, in graph order. Loading checks the syntax of their entries
-  // (known keys, each with one value; plain decimal numbers; length = type x dims). Code that reads
-  // the data must check that the location is safe.
+  // Returns the external tensors of all graphs, in graph order. Loading a model checks the syntax
+  // of their entries: keys must be known and have one value each, numbers must be plain decimal
+  // numbers, and the length must match type and dims. Code that reads the data must check that the
+  // location is safe.
   [[nodiscard]] const std::vector<ExternalTensor>& external_tensors() const;
 
-  // Tensors whose data is in the model, in graph order. Their bytes are not read.
+  // Returns the tensors whose data is in the model, in graph order. Their bytes are not read.
   [[nodiscard]] const std::vector<InlineTensor>& inline_tensors() const;
 
-  // The serialized model, deterministic, including the data that was left in the file. Errors:
-  // kUnsupported for more than 2^31-1 bytes; kIo if the file can no longer be read.
+  // Returns the serialized model, including the data that was left in the file. Serialization is
+  // deterministic. Errors: kUnsupported for more than 2^31-1 bytes; kIo if the file can no longer
+  // be read.
   [[nodiscard]] Result<std::string> serialize() const;
 
  private:
@@ -165,8 +172,9 @@ class Model {
   std::filesystem::path source_dir_;
 };
 
-// True for initializers that ONNX Runtime cannot read from a file: those that feed the scales of
-// Resize or Upsample (in any graph), directly or through Identity. Takes logarithmic time.
+// Returns whether ONNX Runtime cannot read an initializer from an external file. This is the case
+// if the initializer is used, directly or through Identity nodes, as the scales of a Resize or
+// Upsample node in any graph. Takes logarithmic time.
 [[nodiscard]] bool must_stay_inline(const Model& model, std::string_view initializer_name);
 
 }  // namespace onnx_external

@@ -1,6 +1,6 @@
 // Includes the whole library. oe::save() turns a graph and a checkpoint into a model with external
-// data. If it succeeds, the model is complete and verified; otherwise the output folder does not
-// change:
+// data. If it succeeds, the model is complete and verified. If it fails, the output folder is
+// unchanged:
 //
 //   namespace oe = onnx_external;
 //   const auto report =
@@ -9,8 +9,8 @@
 //     std::cerr << report.error() << '\n';
 //   }
 //
-// save_external.h declares save() and the functions for its individual steps. writer.h declares a
-// writer for exporters that produce their tensors one by one.
+// save_external.h declares save() and functions for each step of a save. writer.h declares a writer
+// for exporters that produce their tensors one by one.
 #pragma once
 
 #include "onnx_external/checkpoint.h"

@@ -1,6 +1,6 @@
-// Defines the plan of a save: a plain value that fixes where every byte goes before anything is
-// written. plan_save() in save_external.h makes the plan, and write_plan() in writer.h carries it
-// out.
+// Defines the plan of a save, which is a plain value that states the file and offset of every
+// tensor before anything is written. plan_save() in save_external.h makes the plan, and
+// write_plan() in writer.h carries it out.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@
 
 namespace onnx_external {
 
-// Integer tensors of rank 0 or 1 of at most this many bytes stay inline, because ONNX Runtime
-// cannot read shapes, axes, pads and the like from external data.
+// Integer tensors of rank 0 or 1 with at most this many bytes are stored in the model file, because
+// ONNX Runtime cannot read shapes, axes, pads and similar parameters from external data.
 inline constexpr std::uint64_t kMaxInlineIntegerBytes = 1024;
 
-// Tensors of fewer bytes whose data is inside the loaded model stay there, unless
-// PlanOptions::inline_below is set. They are parameters of operators rather than weights, and
-// runtimes without a file system, such as ONNX Runtime Web, need them while they load the graph.
+// If PlanOptions::inline_below is not set, tensors of fewer bytes whose data is inside the loaded
+// model stay there. Such small tensors are usually parameters of operators, which runtimes without
+// a file system, such as ONNX Runtime Web, need while they load the graph.
 inline constexpr std::uint64_t kMinMovedBytes = 1024;
 
 // Decides how tensors are distributed over files.
@@ -33,25 +33,25 @@ enum class Layout : std::uint8_t {
   kPerTensor,  // one file per tensor, in a data folder
   kSingle,     // "model.data" (PlanOptions::data_name), next to the model
   kShards,     // "model-00001-of-00003.data", ...; no tensor is split
-  kInline,     // inside the model file, of at most 2^31-1 bytes; tensors cannot share bytes there
+  kInline,     // inside the model file (at most 2^31-1 bytes), where tensors cannot share bytes
   // Nothing is copied: the model refers to the checkpoint's own bytes. If PlanOptions::quantize
   // keeps the checkpoint's codes, all other data is written to one file, as with kSingle.
   kLink,
 };
 
-// Decides what happens to tensors whose data is inside the loaded model. The rules for data that
-// stays inline (kMaxInlineIntegerBytes, strings, scales of Resize) also apply to them.
+// Decides what happens to tensors whose data is inside the loaded model. Tensors that every save
+// stores inline (kMaxInlineIntegerBytes, strings, scales of Resize) stay there in any case.
 enum class ExistingData : std::uint8_t {
   kStay,
   kMove,  // initializers, including sparse ones, are moved to data files (with kLink they stay)
   kMoveAndAttributes,  // attributes of nodes also move
 };
 
-// The upper limit of PlanOptions::inline_below. There is one because tensors that are moved into
-// the model are held in memory.
+// The upper limit of PlanOptions::inline_below. The limit bounds memory use, because tensors that
+// are moved into the model are held in memory.
 inline constexpr std::uint64_t kMaxInlineBelow = std::uint64_t{1} << 20;
 
-// Decides which tensors share bytes, which are then stored once.
+// Decides which tensors share one copy of their bytes.
 enum class Dedup : std::uint8_t {
   kOff,      // none
   kStorage,  // views of the same bytes in one file (tied weights)
@@ -59,9 +59,9 @@ enum class Dedup : std::uint8_t {
 };
 
 // The alignment of tensors in a file that holds several, unless PlanOptions::alignment is set:
-// large tensors start on pages (ONNX recommends 4096 so that files can be mapped), small ones on
-// cache lines. The smallest alignment is the size of the largest element (complex128), the largest
-// is a huge page.
+// large tensors are aligned to pages (ONNX recommends 4096 bytes so that files can be mapped), and
+// small tensors to cache lines. The minimum alignment is the size of the largest element type
+// (complex128), and the maximum is the size of a huge page.
 inline constexpr std::uint64_t kPageAlignment = 4096;
 inline constexpr std::uint64_t kSmallAlignment = 64;
 inline constexpr std::uint64_t kMinPageAlignedBytes = std::uint64_t{1} << 20;
@@ -69,7 +69,7 @@ inline constexpr std::uint64_t kMinAlignment = 16;
 inline constexpr std::uint64_t kMaxAlignment = std::uint64_t{2} << 20;
 
 inline constexpr std::uint64_t kDefaultShardBytes = 2'000'000'000;
-inline constexpr std::size_t kMaxShards = 99'999;  // five digits
+inline constexpr std::size_t kMaxShards = 99'999;  // file names have five digits
 inline constexpr std::size_t kMaxSetModels = 100;  // models saved in one call
 
 enum class TensorSource : std::uint8_t {
@@ -78,13 +78,13 @@ enum class TensorSource : std::uint8_t {
   kModelInline,    // source_index into Model::inline_tensors()
 };
 
-// A part of a quantized matrix. All parts of a matrix are computed together, in one pass over its
-// rows, and their ranges follow each other in this order.
+// A part of a quantized matrix. All parts of a matrix are computed in one pass over its rows, and
+// their ranges are adjacent, in this order.
 enum class MatrixPart : std::uint8_t { kCodes, kScales, kZeroPoints };
 inline constexpr std::size_t kMatrixParts = 3;
 
-// Describes how the bytes of one part are computed from a matrix of rows x columns. The rows are
-// the result of the tensor's recipe; if the recipe has a cast, the result is float32.
+// Describes how the bytes of one part are computed from a matrix of rows x columns. The matrix is
+// the result of the tensor's recipe. If the recipe has a cast, its elements are float32.
 struct PackedTensor {
   Scheme scheme = {};
   MatrixPart part = MatrixPart::kCodes;
@@ -100,26 +100,28 @@ struct PlannedTensor {
   std::uint32_t slot = kNoSlot;  // kNoSlot for Unmatched::kKeep and for the model's own tensors
   TensorSource source = TensorSource::kCheckpoint;
   std::size_t source_index = 0;
-  std::uint32_t model_index = 0;  // the model that it belongs to: index into SavePlan::models
-  std::string key;                // its name in the checkpoint; empty for the model's own tensors
+  std::uint32_t model_index = 0;  // index of the tensor's model in SavePlan::models
+  std::string key;                // name in the checkpoint; empty for the model's own tensors
   std::optional<Rule> rule;
   std::int32_t data_type = 0;
   Shape dims;
   std::uint64_t nbytes = 0;
   Recipe recipe = {};                 // applied to the key's view; a final cast is to cast_to
   std::optional<DType> cast_to = {};  // the checkpoint's values are converted to this type
-  // The CRC-32 that the loaded model's manifest records for these bytes. A copy with a different
-  // CRC-32 is an error.
+  // The CRC-32 that the loaded model's manifest records for these bytes. If the copied bytes have a
+  // different CRC-32, the save fails.
   std::optional<std::uint32_t> recorded_crc = {};
-  // For external data of the loaded model that is in memory: index into Model::external_tensors().
-  // The bytes are those of the checkpoint's tensor `source_index`, and there is no key.
+  // Set if the tensor is external data of the loaded model that is held in memory: its index in
+  // Model::external_tensors(). In this case `source_index` is the tensor of the checkpoint with the
+  // bytes, and `key` is empty.
   std::optional<std::size_t> existing_index = {};
   std::optional<PackedTensor> packed = {};  // if set, `dims` and `nbytes` are those of the part
-  // Index into SavePlan::ranges; nullopt = inline in the model.
+  // The range with the tensor's data, as an index into SavePlan::ranges. Nullopt if the data is
+  // stored in the model.
   std::optional<std::uint32_t> range;
 };
 
-// A range of a data file. Tensors with the same bytes share a range.
+// A range of a data file. Tensors with the same bytes may share a range.
 struct DataRange {
   std::uint64_t bytes = 0;
   std::size_t source_tensor = 0;  // index into SavePlan::tensors: the tensor that is written here
@@ -127,58 +129,59 @@ struct DataRange {
   std::uint64_t offset = 0;       // in that file
 };
 
-// One data file. Bytes that no range covers are zero. With kInline it is the model file, whose
-// offsets and size are only known once it is written.
+// One data file. Bytes that no range covers are zero. With kInline, this is the model file, whose
+// offsets and size are known only after it is written.
 struct PlannedFile {
   std::string name;
   std::uint64_t bytes = 0;
   bool is_linked = false;  // an existing file of the checkpoint or of the loaded model's data
-  // The number of these bytes that are in holes of the checkpoint's files (ranges of zeros without
-  // disk blocks). The copy also has holes there and needs that much less disk space.
+  // The number of `bytes` that come from holes in the checkpoint's files, that is, ranges of zeros
+  // without disk blocks. The copy has the same holes and needs no disk space for them.
   std::uint64_t hole_bytes = 0;
 };
 
 struct MatrixPlan;  // onnx/matrix_choice.h
 
-// One of the models of a plan. All of them share the plan's data files.
+// One of the models of a plan. All models share the data files of the plan.
 struct PlannedModel {
   std::string name;
   MappingOptions mapping_options = {};  // Mapping::options, for its manifest
-  // The nodes that read quantized matrices; null if there are none. Refers to the planned model.
+  // The nodes that read quantized matrices, or null if there are none. It refers to data of the
+  // planned model.
   std::shared_ptr<const MatrixPlan> matrices = {};
 };
 
 struct SavePlan {
   std::vector<PlannedModel> models;  // one or more; `tensors` has the same order
-  // "initializers", or "initializers.N" when a model is replaced. Only kPerTensor has this folder;
-  // with the other layouts the data files are next to the model, and their names contain the same
-  // N.
+  // The data folder, which only kPerTensor has: "initializers", or "initializers.N" when a model is
+  // replaced. With the other layouts, the data files are next to the model, and their names contain
+  // the same number N.
   std::string data_dir;
   std::string data_name = {};  // PlanOptions::data_name
   Layout layout = Layout::kPerTensor;
   std::vector<PlannedTensor> tensors;
-  // Grouped by file, and within a file in ascending order of offset. Ranges of linked files come
-  // last, and may be in any order.
+  // The ranges are grouped by file, and within a file they are in ascending order of offset. The
+  // ranges of linked files come last, in any order.
   std::vector<DataRange> ranges;
   std::vector<PlannedFile> files;
   std::uint64_t bytes = 0;             // size of all data files that are written
-  std::vector<std::size_t> oversized;  // tensors larger than a shard may be; each has its own shard
-  // Identifies the bytes of all data files: a hash of the plan and of its sources. A killed save is
-  // resumed only by a plan with the same `job`. If empty, it is never resumed.
+  std::vector<std::size_t> oversized;  // tensors above the shard limit, each in its own shard
+  // A hash of the plan and its sources, which identifies the bytes of all data files. A killed save
+  // is resumed only by a plan with the same `job`. If `job` is empty, the save is never resumed.
   std::string job = {};
 
-  // Returns whether the plan has a single model. Data files are then named after the model,
+  // Returns whether the plan has a single model. If so, data files are named after the model,
   // otherwise after `data_dir`.
   [[nodiscard]] bool is_of_one() const { return models.size() == 1; }
 
   [[nodiscard]] bool is_linked(std::uint32_t range) const {
     return files[ranges[range].file].is_linked;
   }
-  // Returns the number of ranges that are written, which are the first ones in `ranges`.
+  // Returns the number of ranges that the save writes. These ranges come first in `ranges`.
   [[nodiscard]] std::size_t written_ranges() const;
 
-  // Returns the location of a data file as it is written in the model, relative to the model's
-  // folder. Not for kInline.
+  // Returns the location of a data file, relative to the model's folder, as the model states it.
+  // Requires: the layout is not kInline.
   [[nodiscard]] std::string location(std::uint32_t file) const {
     return layout == Layout::kPerTensor ? data_dir + "/" + files[file].name : files[file].name;
   }
@@ -188,24 +191,25 @@ struct SavePlan {
 struct SaveTarget {
   std::filesystem::path folder;  // created if missing
   std::string model_name = "model.onnx";
-  // If a model is replaced or the name is taken, the plan appends ".N" to it.
+  // The name of the data folder. If a model is replaced or the name is already in use, the plan
+  // appends ".N".
   std::string data_dir = "initializers";
 };
 
 struct PlanOptions {
   Layout layout = Layout::kPerTensor;
-  // With kSingle, the name of the data file ("weights.bin"); with kShards, the name from which the
-  // names of the files are made ("weights-00001-of-00003.bin"). If a model is replaced or the name
-  // is taken, ".N" is inserted before the suffix. If empty, it is the model's name with the suffix
-  // ".data". Not for other layouts.
+  // The name of the data file, for kSingle ("weights.bin") and kShards, which inserts the number of
+  // the shard ("weights-00001-of-00003.bin"). If a model is replaced or the name is already in use,
+  // ".N" is inserted before the suffix. If empty, the model's name with the suffix ".data" is used.
+  // If written_layout() is another layout, a name is an error.
   std::string data_name = {};
   std::optional<std::uint64_t> max_shard_bytes = {};  // for kShards; if not set, kDefaultShardBytes
   // The alignment of every tensor, a power of two. For kSingle and kShards.
   std::optional<std::uint64_t> alignment = {};
   Dedup dedup = Dedup::kStorage;
   ExistingData existing_data = ExistingData::kStay;
-  // Tensors of fewer bytes are stored in the model; at most kMaxInlineBelow. If not set, tensors of
-  // fewer than kMinMovedBytes that are inside the loaded model stay there.
+  // Tensors of fewer bytes are stored in the model. The value may be at most kMaxInlineBelow. If
+  // not set, tensors of fewer than kMinMovedBytes that are inside the loaded model stay there.
   std::optional<std::uint64_t> inline_below = {};
   // Floating-point tensors of the checkpoint are converted to this type (see can_cast_to()); if a
   // slot states a different type, planning fails with kMismatch. If not set, a tensor is converted
@@ -215,20 +219,21 @@ struct PlanOptions {
   // How matrices are quantized (quantize.h); if nullopt, they stay unchanged. With kLink, the
   // checkpoint's codes must be kept.
   std::optional<QuantizeOptions> quantize = {};
-  // The copied data of the loaded model may be at most this many times what its files store, or
-  // kAlwaysExpandedBytes, whichever is more. 0 counts as 1.
+  // The data that is copied from the loaded model may be at most this many times the size of the
+  // model's files, or kAlwaysExpandedBytes if that is larger. A limit of 0 is treated as 1.
   std::uint64_t max_expand = 4;
 
-  // The layout of the files that are written. If kept codes are linked, everything else is written
-  // to one file.
+  // Returns the layout of the files that are written. With kLink and `quantize`, all data that is
+  // not linked is written to a single file.
   [[nodiscard]] Layout written_layout() const {
     return layout == Layout::kLink && quantize ? Layout::kSingle : layout;
   }
 };
 
-// Returns a file name for each tensor name: the name itself if it is safe on every file system,
-// otherwise "<escaped, cut>-<16 hex digits of its SHA-256>". The results are distinct, even on a
-// case-insensitive file system, and do not depend on the order of the names.
+// Returns a file name for each tensor name. A tensor name that is safe on every file system is used
+// unchanged. Any other name is escaped, shortened, and followed by "-" and 16 hex digits of its
+// SHA-256. The file names are distinct, even on a case-insensitive file system, and do not depend
+// on the order of the tensor names.
 [[nodiscard]] std::vector<std::string> data_file_names(const std::vector<std::string>& names);
 
 }  // namespace onnx_external

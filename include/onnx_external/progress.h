@@ -6,7 +6,8 @@
 
 namespace onnx_external {
 
-// kCompare: tensors that may be equal are compared (Dedup::kContent).
+// The phases of a save. In kCompare, tensors that may have equal bytes are compared
+// (Dedup::kContent).
 enum class Phase { kCopy, kSync, kVerify, kCompare };
 
 struct Progress {
@@ -17,10 +18,10 @@ struct Progress {
 
 enum class Continue { kYes, kCancel };
 
-// Called from one thread at a time (calls are serialized, but may come from different threads), at
-// most about ten times a second and once at the end of each phase. Returning kCancel stops the
-// work: everything that was written is removed and the call fails with ErrorCode::kCancelled. The
-// function may be empty; it must not throw.
+// A function that receives the progress. It is called at most about ten times a second, and once at
+// the end of each phase. Calls are serialized, but may come from different threads. If it returns
+// kCancel, the work stops: everything that was written is removed, and the operation fails with
+// ErrorCode::kCancelled. It may be empty, and must not throw.
 using ProgressFn = std::function<Continue(const Progress&)>;
 
 }  // namespace onnx_external

@@ -1,6 +1,6 @@
-// Makes a Checkpoint of tensors that are in no checkpoint file, but in the caller's memory, in file
-// ranges that the caller names, or produced on demand by a function of the caller. Mapping, ties,
-// layouts, conversions, verification and transactions work as for checkpoint files.
+// Creates a Checkpoint from tensors that the caller provides: in memory, as ranges of files, or
+// produced on demand by a function. Mapping, ties, layouts, conversions, verification and
+// transactions work as for checkpoint files.
 //
 //   std::vector<ProvidedTensor> tensors;
 //   tensors.push_back({.info = {"fc.weight", DType::kFloat32, {10, 4}},
@@ -10,14 +10,14 @@
 // The functions in save_external.h save such a checkpoint. (A real program checks the Result before
 // it uses the value.)
 //
-// All three kinds hold little-endian elements. Tensors are tied if they view the same bytes in the
-// same way, that is, if their addresses (or their offsets in one file), element sizes, shapes and
-// strides are equal. A matrix and its transpose share an address, but are not tied.
+// All three kinds of bytes hold little-endian elements. Two tensors are tied if their addresses (or
+// their offsets in one file), element sizes, shapes and strides are equal. A matrix and its
+// transpose may have the same address, but are not tied.
 //
-// Bytes in memory and bytes produced on demand have no modification time that would show a change.
-// A save that uses them is therefore never resumed and never split among processes, and cannot have
-// the layout kLink. If memory changes during a save, verification finds it and nothing is
-// published.
+// Because bytes in memory and bytes produced on demand have no modification time, changes to them
+// cannot be detected later. A save that uses them is therefore never resumed, is never split among
+// processes, and cannot have the layout kLink. If memory changes during a save, verification fails
+// and nothing is published.
 #pragma once
 
 #include <cstddef>
@@ -36,9 +36,10 @@
 namespace onnx_external {
 
 // Bytes in memory. A save writes them without copying them first, and compares them with the
-// written file before it publishes the model. They must stay readable for the lifetime of the
-// checkpoint, which keeps `owner` alive; if `owner` is null, the caller must keep the bytes alive.
-// Blocks may overlap; tensors at equal addresses are tied even if they are in different blocks.
+// written file before it publishes the model. The bytes must stay readable for the lifetime of the
+// checkpoint. The checkpoint keeps `owner` alive; if `owner` is null, the caller must keep the
+// bytes alive. Blocks may overlap; tensors at equal addresses are tied even if they are in
+// different blocks.
 struct MemoryBytes {
   const std::byte* data = nullptr;  // may be null if `size` is 0
   std::uint64_t size = 0;
@@ -46,53 +47,54 @@ struct MemoryBytes {
 };
 
 // A range of a file. It is copied inside the kernel where possible, and kLink can refer to it. Each
-// file is opened once, when the checkpoint is made, and stays open. If a file changes afterwards,
-// reading it is an error. At most 128 different files stay open. Any further file is opened for
-// each read, after a check that it has not changed; ranges of such files count as LazyBytes.
+// file is opened when the checkpoint is created, and stays open. Reading a file that changed
+// afterwards is an error. At most 128 different files stay open. Each further file is opened again
+// for every read and must not have changed; its ranges are treated as LazyBytes.
 struct FileBytes {
   std::filesystem::path path;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 };
 
-// Bytes that are produced on demand. `make` fills `out`, which has `size` bytes. A save calls it
-// once for each range that it writes (plan.h), that is, once for each tensor, unless tied tensors
-// are stored separately. The mapping calls it once more whenever it must compare these bytes
-// (evidence.h, learn.h). It may be called from several threads at once, up to
-// ProvidedOptions::max_lazy_at_once. An error that it returns, or an exception, ends the save, and
-// nothing is published.
+// Bytes that are produced on demand. `make` fills `out`, which has `size` bytes. A save calls
+// `make` once for each range that it writes (plan.h). This is one call per tensor, unless tied
+// tensors are stored separately. The mapping calls `make` again each time it must compare these
+// bytes (evidence.h, learn.h). Up to ProvidedOptions::max_lazy_at_once threads may call it at the
+// same time. If it returns an error or throws an exception, the save fails and nothing is
+// published.
 //
 // The written bytes are verified with the CRC-32 of the bytes that `make` produced. Any other use
 // of the bytes, such as Checkpoint::read() or Dedup::kContent, is an error.
 struct LazyBytes {
   std::uint64_t size = 0;
   std::function<Status(std::span<std::byte> out)> make;
-  // Tensors with the same `identity` (not 0) and equal views have the same bytes: they are tied.
+  // If not 0, tensors with the same `identity` and equal views are tied, that is, they have the
+  // same bytes.
   std::uint64_t identity = 0;
 };
 
-// One tensor as a view of its bytes. A plain value.
+// A tensor, described as a view of its bytes.
 struct ProvidedTensor {
   TensorInfo info;
-  std::vector<std::int64_t> strides = {};  // elements, one per dimension; empty = contiguous
+  std::vector<std::int64_t> strides = {};  // in elements, one per dimension; empty = contiguous
   std::uint64_t storage_offset = 0;        // bytes from the start of `storage` to element 0
-  // torch's lazy bits: the value is the conjugate or the negative of what `storage` holds.
+  // torch's lazy bits. If set, the value is the conjugate or the negative of what `storage` holds.
   bool conj = false;
   bool neg = false;
   std::variant<MemoryBytes, FileBytes, LazyBytes> storage = {};
 };
 
 struct ProvidedOptions {
-  // The number of LazyBytes tensors that may be in memory at the same time, whatever the number of
-  // threads; at least 1. Each thread holds at most one.
+  // The maximum number of LazyBytes tensors in memory at the same time, for any number of threads;
+  // at least 1. Each thread holds at most one such tensor.
   int max_lazy_at_once = 2;
 };
 
-// Returns a checkpoint of these tensors, in their order; its format() is "loose". Nothing is read,
-// and `make` is not called. Errors: kInvalidArgument if a name is missing, not UTF-8 or used twice,
-// if dimensions or strides are negative, too many or too large, if conj or neg is set for a type
-// that has no such bit, if a view reaches outside its bytes, or if data is null; kCorrupt if a
-// range is not inside its file; kNotFound, kIo. The message names the tensor.
+// Returns a checkpoint with these tensors, in the given order; its format() is "loose". No bytes
+// are read, and `make` is not called. Errors: kInvalidArgument if a name is missing, not UTF-8 or
+// used twice, if dimensions or strides are negative, too many or too large, if conj or neg is set
+// for a type that has no such bit, if a view reaches outside its bytes, or if data is null;
+// kCorrupt if a range is not inside its file; kNotFound, kIo. The message names the tensor.
 [[nodiscard]] Result<Checkpoint> checkpoint_of(std::vector<ProvidedTensor> tensors,
                                                const ProvidedOptions& options = {});
 

@@ -2,9 +2,9 @@
 // checkpoint.
 //
 // The steps are applied in order and do the same as torch's methods of the same names. Negative
-// dimensions and indices count from the end. A step only changes the tensor's view, which describes
-// where its elements are; it reads no bytes and allocates no array. Recipes are plain values, safe
-// from any thread.
+// dimensions and indices count from the end. A step changes only the view, which describes where
+// the tensor's elements are stored. It reads no bytes and allocates no array. Recipes are plain
+// values, safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@ namespace onnx_external {
 enum class StepKind : std::uint8_t {
   kTranspose,  // "transpose": swaps the two dimensions of a matrix
   kPermute,    // {"permute": [1, 0, 2]}: the tensor's dimensions in another order
-  // {"reshape": [2, -1]}: the same elements in the same order, in other dimensions. One dimension
-  // may be -1; it is computed from the number of elements.
+  // {"reshape": [2, -1]}: changes the dimensions, but not the order of the elements. One dimension
+  // may be -1, which means that it is computed from the number of elements.
   kReshape,
-  // {"slice": [dim, start, stop]}: the indices from `start` up to, but not including, `stop`. Both
-  // must exist, and at least one index must remain: a range that is too large is an error, unlike
-  // in torch, which cuts it off.
+  // {"slice": [dim, start, stop]}: selects the indices from `start` up to, but not including,
+  // `stop`. The range must be inside the dimension and contain at least one index. Unlike in torch,
+  // a range that is too large is an error.
   kSlice,
   // "cast": converts the values to the element type of the initializer, as torch's .to() does. It
-  // must be the last step. It does not change the view; read_as() converts the bytes when they are
+  // must be the last step. The view stays unchanged, and read_as() converts the bytes when they are
   // read.
   kCast,
 };
@@ -59,18 +59,18 @@ using Recipe = std::vector<RecipeStep>;
 inline constexpr std::size_t kMaxRecipeSteps = 8;  // a final cast is not counted
 inline constexpr std::size_t kMaxRecipeRank = 64;  // torch's limit on dimensions
 
-// "transpose", "permute", "reshape", "slice", "cast": the stable names in map files, manifests and
-// reports.
+// Returns the stable name of a step in map files, manifests and reports, such as "transpose".
 [[nodiscard]] std::string_view step_name(StepKind kind);
 // Returns whether steps of this kind have RecipeStep::numbers.
 [[nodiscard]] bool takes_numbers(StepKind kind);
 
-// "transpose, slice [0, 0, 128], cast"; "" for an empty recipe.
+// Returns a recipe as text, such as "transpose, slice [0, 0, 128], cast"; "" for an empty recipe.
 [[nodiscard]] std::string recipe_text(const Recipe& recipe);
-// The recipe in the past tense, for reports: "transposed, sliced [0, 0, 128], cast".
+// Returns a recipe in the past tense, for reports, such as "transposed, sliced [0, 0, 128], cast".
 [[nodiscard]] std::string recipe_done_text(const Recipe& recipe);
 
-// Returns whether a recipe that only transposes has a transposed result. Two transposes cancel out.
+// Returns whether the recipe has an odd number of transposes. If it has no steps except transposes
+// and a cast, its result is then transposed.
 [[nodiscard]] bool transposes(const Recipe& recipe);
 [[nodiscard]] bool ends_with_cast(const Recipe& recipe);
 // Returns the recipe with a cast at its end if `cast` is true, otherwise without one.
@@ -84,12 +84,12 @@ inline constexpr std::size_t kMaxRecipeRank = 64;  // torch's limit on dimension
 // tensor.
 [[nodiscard]] Result<Shape> apply_recipe(const Recipe& recipe, const Shape& shape);
 
-// Applies the recipe to a view: the result has other strides over the same storage. The view's
-// elements, in row-major order, are those of the result. The view also has the shape of the result,
-// unless a reshape merged dimensions that no single stride can step through, as after a transpose.
-// In this case the view keeps these dimensions separate, and only the function above returns the
-// shape of the result. Errors as above, and kMismatch if elements share bytes, or if no strides
-// reach the elements (a reshape or slice that cuts through joined dimensions).
+// Applies the recipe to a view, and returns a view of the same storage with other strides. The
+// elements of the returned view, in row-major order, are the elements of the result. If a reshape
+// merges dimensions that a single stride cannot describe, as after a transpose, the view keeps
+// these dimensions separate. In this case use the overload for shapes to get the shape of the
+// result. Errors as for that overload; also kMismatch if elements share bytes, or if no strides
+// describe the elements (a reshape or slice that cuts through merged dimensions).
 [[nodiscard]] Result<TensorView> apply_recipe(const Recipe& recipe, TensorView view);
 
 }  // namespace onnx_external

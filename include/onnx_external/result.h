@@ -1,10 +1,9 @@
-// Defines Result<T> and Error, with which the functions of this library report failure by return
-// value.
+// Defines Result<T> and Error. The functions of this library return errors as values.
 //
-// Bad input, missing files and full disks are values of type Error inside a Result; broken
-// invariants of our own code trigger assert(). The library never throws for bad input, never prints
-// and never exits. The only exceptions that may leave it are std::bad_alloc and exceptions of the
-// caller's own functions, unless their documentation says that they are caught
+// Bad input, missing files and full disks are reported as an Error inside a Result. Violated
+// invariants of the library itself trigger assert(). The library never throws for bad input, never
+// prints and never exits. The only exceptions that may leave it are std::bad_alloc and exceptions
+// of the caller's own functions, unless their documentation says that they are caught
 // (SaveOptions::before_publish).
 #pragma once
 
@@ -25,26 +24,26 @@ namespace onnx_external {
 enum class ErrorCode {
   kInvalidArgument,  // the caller asked for something impossible
   kNotFound,         // a file, a tensor or a name is missing
-  kAlreadyExists,    // it would overwrite something
+  kAlreadyExists,    // a file or folder would be overwritten
   kCorrupt,          // the input breaks the rules of its format
   kUnsupported,      // legal input that this library does not handle
   kMismatch,         // two inputs contradict each other: shapes, element types, bytes
-  kAmbiguous,        // two or more answers fit; the message lists them
+  kAmbiguous,        // two or more choices are possible; the message lists them
   kIo,               // the operating system reported an error: disk full, permission, read error
   kBusy,             // another save is writing into the folder; the call does not wait for it
   kCancelled,        // the progress callback asked to stop
 };
 
-// "not-found", "mismatch", ...: the stable name in JSON documents and Python exceptions, which
-// docs/cli.md lists.
+// Returns the stable name that JSON documents and Python exceptions use, such as "not-found".
+// docs/cli.md lists the names.
 [[nodiscard]] std::string_view error_code_name(ErrorCode code);
 
-// One line of an error's list. Texts are raw: names that come from files are not quoted.
+// One entry in a list of an error. Names that come from files are neither quoted nor escaped.
 struct ErrorItem {
   std::string name;                     // name of a slot or a key
   std::string form;                     // type and shape, "FLOAT [64, 3, 7, 7]"; empty = not known
-  std::string note;                     // a note for the reader: "used by Conv '/conv1/Conv'"
-  std::vector<std::string> candidates;  // similar or fitting names on the other side, nearest first
+  std::string note;                     // more about the name: "used by Conv '/conv1/Conv'"
+  std::vector<std::string> candidates;  // similar or fitting keys or slots, nearest first
 };
 
 struct ErrorList {
@@ -53,10 +52,10 @@ struct ErrorList {
   std::vector<ErrorItem> items;
 };
 
-// "encoder.onnx: missing from the checkpoint", for people.
+// Returns the title of a list for messages, such as "encoder.onnx: missing from the checkpoint".
 [[nodiscard]] std::string list_title(const ErrorList& list);
 
-// An option with which the work could succeed, and when to use it.
+// An option with which the operation may succeed, and when to use it.
 struct Remedy {
   RemedyOption option = RemedyOption::kMap;
   std::string value;  // ready to paste, not quoted: "input_ids,mask"; empty = it takes no value
@@ -65,37 +64,38 @@ struct Remedy {
   friend bool operator==(const Remedy&, const Remedy&) = default;
 };
 
-// The full lists of an error. User interfaces print as many of them as they have room for.
+// The details of an error, with its complete lists. User interfaces may show only the beginning of
+// each list.
 struct ErrorDetails {
   ErrorKind kind = ErrorKind::kNone;  // kNone = the kind of the first list, if there is one
   std::vector<ErrorList> lists;
   std::vector<Remedy> remedies;
 };
 
-// `message` reads "FILE: WHERE: WHAT; FIX", where parts that are unknown are left out. It is lower
-// case, has no full stop and names no command line option. Names that come from files are already
-// quoted, so it can be printed unchanged.
+// An error. `message` has the form "FILE: WHERE: WHAT; FIX"; unknown parts are left out. The
+// message is in lower case, has no full stop and does not mention command line options. It can be
+// printed unchanged, because names that come from files are already quoted.
 struct Error {
   ErrorCode code;
   std::string message;
   std::shared_ptr<const ErrorDetails> details = {};  // null = there are none
 };
 
-// Returns the kind of an error, which is more specific than its code: `details->kind`, or else the
-// kind of the first list. kNone without details.
+// Returns the kind of an error, which is more specific than its code. This is `details->kind` or,
+// if that is not set, the kind of the first list. Returns kNone if there are no details.
 [[nodiscard]] ErrorKind kind_of(const ErrorDetails* details);
 
 inline constexpr std::size_t kShownItems = 8;
 inline constexpr std::size_t kAllItems = static_cast<std::size_t>(-1);
 
 struct ErrorTextOptions {
-  std::size_t max_items = kShownItems;   // limit for each list; kAllItems: all, with all candidates
+  std::size_t max_items = kShownItems;   // limit per list; kAllItems: no limit, and all candidates
   std::string_view how_to_see_all = {};  // text after "... and 3 more", such as " (-v lists all)"
 };
 
-// The error as text for a person, with a line feed at its end: the message, the lists below it, and
-// the remedies as options of the commands, quoted for a shell ("--inputs 'x,mask'"). Control
-// characters in names are escaped.
+// Formats an error for people, with a line feed at the end. The message comes first, then the
+// lists, then the remedies as command line options, quoted for a shell ("--inputs 'x,mask'").
+// Control characters in names are escaped.
 [[nodiscard]] std::string error_text(const Error& error, const ErrorTextOptions& options = {});
 
 // Prints error_text() without the final line feed: `std::cerr << result.error() << '\n'`.
@@ -105,17 +105,17 @@ template <typename T>
 using Result = tl::expected<T, Error>;
 using Status = Result<void>;
 
-// The failure value of any Result: `return fail(ErrorCode::kCorrupt, "...");`
+// Creates the failure value of any Result: `return fail(ErrorCode::kCorrupt, "...");`
 [[nodiscard]] inline tl::unexpected<Error> fail(ErrorCode code, std::string message) {
   return tl::unexpected<Error>(Error{code, std::move(message)});
 }
 
-// Passes a failure on: `if (!r) return fail(std::move(r).error());`
+// Returns an error to the caller: `if (!r) return fail(std::move(r).error());`
 [[nodiscard]] inline tl::unexpected<Error> fail(Error error) {
   return tl::unexpected<Error>(std::move(error));
 }
 
-// Passes a failure on, with `where` in front of its message: "where: message".
+// Returns an error to the caller, with `where` in front of its message: "where: message".
 [[nodiscard]] inline tl::unexpected<Error> fail_in(std::string_view where, Error error) {
   error.message = std::string(where) + ": " + error.message;
   return tl::unexpected<Error>(std::move(error));

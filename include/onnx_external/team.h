@@ -10,13 +10,14 @@
 
 namespace onnx_external {
 
-// This process as a member of a team, and how the processes communicate (save-external uses MPI).
+// Describes this process as a member of a team, and how the team communicates. The command
+// save-external uses MPI.
 struct Team {
-  int rank = 0;  // 0 leads
+  int rank = 0;  // the process with rank 0 leads
   int size = 1;  // at least 1
   // Gathers one string from each process and returns all strings in every process, ordered by rank.
-  // All processes call it the same number of times, each from one thread. If a process dies or
-  // fails in this call, the caller must end the other processes, as mpirun does.
+  // All processes must call it the same number of times, each from one thread at a time. If a
+  // process dies or fails in this call, the caller must end the other processes, as mpirun does.
   std::function<std::vector<std::string>(std::string text)> from_all;
 };
 

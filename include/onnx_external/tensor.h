@@ -1,7 +1,7 @@
 // Describes tensors without their data: name, element type, shape and strides.
 //
-// Sizes and offsets are bytes unless the name says otherwise; shapes and strides count elements.
-// Everything here is a plain value or a pure function without I/O, safe from any thread.
+// Sizes and offsets are in bytes unless the name says otherwise, and shapes and strides are in
+// elements. All types are plain values. All functions are pure and may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@
 
 namespace onnx_external {
 
-// Dimensions, outermost first; never negative once a reader has returned them. Empty = scalar.
+// The dimensions of a tensor, outermost first; empty for a scalar. In tensors that a reader
+// returns, no dimension is negative.
 using Shape = std::vector<std::int64_t>;
 
 struct TensorInfo {
@@ -27,39 +28,41 @@ struct TensorInfo {
 
 // A tensor as a view of a storage (a run of bytes that several tensors may share).
 struct TensorView : TensorInfo {
-  std::vector<std::int64_t> strides;  // elements, one per dimension, >= 0 (0 = expanded)
+  std::vector<std::int64_t> strides;  // in elements, one per dimension, >= 0 (0 = expanded)
   std::uint32_t storage = 0;          // index into Checkpoint::storages()
   std::uint64_t storage_offset = 0;   // bytes from the start of the storage to element 0
 
-  // torch's lazy bits: the value is the conjugate or the negative of what the storage holds.
+  // torch's lazy bits. If set, the value is the conjugate or the negative of what the storage
+  // holds.
   bool conj = false;
   bool neg = false;
 };
 
-// Returns the number of elements. Fails with kCorrupt for a negative dimension or a product past
-// 2^63-1.
+// Returns the number of elements. Fails with kCorrupt for a negative dimension or more than 2^63-1
+// elements.
 [[nodiscard]] Result<std::uint64_t> element_count(std::span<const std::int64_t> shape);
 
-// Returns the size in bytes of the contiguous tensor. Fails with kCorrupt if element_count() does,
-// and for more than 2^63-1 bytes.
+// Returns the size in bytes of the contiguous tensor. Fails with kCorrupt for a negative dimension
+// and for more than 2^63-1 elements or bytes.
 [[nodiscard]] Result<std::uint64_t> contiguous_nbytes(DType dtype,
                                                       std::span<const std::int64_t> shape);
 
 // Returns the row-major strides of a shape, in elements. Requires: element_count(shape) succeeds.
 [[nodiscard]] std::vector<std::int64_t> contiguous_strides(std::span<const std::int64_t> shape);
 
-// True if the elements are stored in row-major order without gaps. As in torch, strides of
+// Returns whether the elements are stored in row-major order without gaps. As in torch, strides of
 // dimensions of size 1 and all strides of an empty tensor are ignored.
 [[nodiscard]] bool is_contiguous(std::span<const std::int64_t> shape,
                                  std::span<const std::int64_t> strides);
 
-// Bytes from the start of element 0 to the end of the furthest element; 0 for an empty tensor.
-// Fails with kCorrupt on overflow, for a negative stride, and if the ranks differ.
+// Returns the number of bytes from the start of element 0 to the end of the furthest element; 0 for
+// an empty tensor. Fails with kCorrupt on overflow, for a negative stride, and if the ranks differ.
 [[nodiscard]] Result<std::uint64_t> extent_bytes(DType dtype, std::span<const std::int64_t> shape,
                                                  std::span<const std::int64_t> strides);
 
-// The shape as ONNX writes it: the last dimension of kFloat4E2M1FnX2 doubled, any other unchanged.
-// Fails with kUnsupported for a 0-d kFloat4E2M1FnX2, which has no dimension to double.
+// Returns the shape that the tensor has in ONNX. For kFloat4E2M1FnX2 the last dimension is doubled;
+// all other types keep their shape. Fails with kUnsupported for a 0-d kFloat4E2M1FnX2, which has no
+// dimension to double.
 [[nodiscard]] Result<Shape> onnx_shape(DType dtype, std::span<const std::int64_t> shape);
 
 // Returns the size in bytes of an ONNX tensor with the given TensorProto data type; the size of a
@@ -68,7 +71,7 @@ struct TensorView : TensorInfo {
 [[nodiscard]] Result<std::uint64_t> onnx_nbytes(std::int32_t data_type,
                                                 std::span<const std::int64_t> dims);
 
-// "[2, 3]"; "[]" for a scalar.
+// Returns a shape as text: "[2, 3]", or "[]" for a scalar.
 [[nodiscard]] std::string shape_text(std::span<const std::int64_t> shape);
 
 }  // namespace onnx_external

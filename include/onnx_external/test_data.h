@@ -4,8 +4,8 @@
 // A recording is a file written by torch.save that contains (args, kwargs), a dict of inputs, or a
 // list of such input sets. Each input set becomes test_data_set_N/input_K.pb next to the model: one
 // TensorProto per graph input, in the order of graph.input, as onnx's backend test runner reads
-// them (onnx/backend/test/runner). Planning is pure; all functions may be called from several
-// threads at once.
+// them (onnx/backend/test/runner). Planning functions are pure, and all functions may be called
+// from several threads at once.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -30,7 +30,7 @@ inline constexpr std::size_t kMaxTestDataSets = 1000;
 struct GraphInput {
   struct Dimension {
     std::optional<std::int64_t> value;
-    std::string symbol;  // name of a symbolic dimension; may be empty
+    std::string symbol;  // name of a symbolic dimension, may be empty
   };
   std::string name;
   std::int32_t elem_type = 0;                   // TensorProto.DataType; 0 = not stated
@@ -63,37 +63,39 @@ struct TestDataSet {
 
 // The result of comparing one dimension of a graph input in two or more sets.
 enum class DimensionVerdict : std::uint8_t {
-  kSymbolic,        // symbolic, and it varied
-  kMustBeSymbolic,  // the graph fixes it, but it varied
-  kNeverVaried,     // symbolic, but it was the same in every set
+  kSymbolic,        // symbolic in the graph, and it varied
+  kMustBeSymbolic,  // fixed in the graph, but it varied
+  kNeverVaried,     // symbolic in the graph, but equal in all sets
 };
 [[nodiscard]] std::string_view verdict_name(DimensionVerdict verdict);  // "must-be-symbolic", ...
 
 struct DimensionGuess {
   std::string input;
   std::size_t axis = 0;
-  std::string graph;               // "4", "batch", or "?" for a dimension without a name
+  std::string graph;               // dimension in the graph: "4", "batch", or "?" if it has no name
   std::vector<std::int64_t> seen;  // distinct values, ascending
   DimensionVerdict verdict = DimensionVerdict::kSymbolic;
 };
 
 struct TestData {
   std::vector<TestDataSet> sets;  // ordered by recording, then by set
-  // Dimensions that are symbolic or varied, in input order; empty for a single set.
+  // The dimensions that are symbolic or varied, in the order of the inputs; empty if there is a
+  // single set.
   std::vector<DimensionGuess> dimensions;
 };
 
-// Decides which recorded tensor feeds which input. Keyword arguments are matched by name: by equal
-// names, by names that are equal if dots count as underscores, or by another spelling of the parts
-// of a cache (docs/formats.md). Positional arguments feed the remaining inputs in order. If no
-// keyword argument matches and the counts agree, all arguments are matched by order. Errors:
-// kMismatch for an input that no tensor feeds, too many positional tensors, a different element
-// type or rank, or a cache's keys where the graph expects values; kUnsupported for a type that ONNX
-// lacks, or more than kMaxTestDataSets sets. Sizes of dimensions are compared by check_test_data().
+// Decides which recorded tensor is the value of which input. Keyword arguments are matched by name:
+// names are equal, or are equal if dots count as underscores, or spell the parts of a cache
+// differently (docs/formats.md). Positional arguments are matched to the remaining inputs in order.
+// If no keyword argument matches and there are as many arguments as inputs, all arguments are
+// matched in order. Errors: kMismatch for an input without a tensor, too many positional tensors, a
+// different element type or rank, or a cache's keys where the graph expects values; kUnsupported
+// for a type that ONNX lacks, or more than kMaxTestDataSets sets. Sizes of dimensions are not
+// compared here, but by check_test_data().
 [[nodiscard]] Result<TestData> plan_test_data(std::span<const GraphInput> inputs,
                                               std::span<const Checkpoint> recordings);
 
-// Test data, together with the recordings that its tensors are read from.
+// Test data and the recordings from which its tensors are read.
 struct RecordedInputs {
   TestData data;
   std::vector<Checkpoint> recordings;  // TestInput::recording indexes them
@@ -104,7 +106,7 @@ struct RecordedInputs {
 // set.
 [[nodiscard]] Status check_test_data(std::span<const GraphInput> inputs, const TestData& data);
 
-// "test_data_set_0", "input_0.pb".
+// Return the names of a set's folder and of an input's file: "test_data_set_0", "input_0.pb".
 [[nodiscard]] std::string test_set_name(std::size_t set);
 [[nodiscard]] std::string test_input_name(std::size_t input);
 

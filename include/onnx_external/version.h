@@ -1,4 +1,5 @@
-// Defines the version of the library, for programs that must compile with several versions:
+// Defines the version of the library as macros, for programs that must compile with several
+// versions:
 //
 //   #if ONNX_EXTERNAL_VERSION_MAJOR == 0 && ONNX_EXTERNAL_VERSION_MINOR < 2
 //   #error "onnx-external 0.2 or newer is needed"

@@ -28,30 +28,31 @@ namespace onnx_external {
 
 struct ProvidedTensor;  // provided_tensors.h
 
-// kOn: everything that was written is read back before it is published.
+// With kOn, all written data is read back and verified before it is published.
 enum class Verification : std::uint8_t { kOff, kOn };
 enum class Sync : std::uint8_t { kNone, kFiles };  // kFiles: fsync data, model and folders
 enum class Overwrite : std::uint8_t { kRefuse, kAllow };
 enum class Resume : std::uint8_t { kNo, kYes };
-enum class Checksum : std::uint8_t { kNone, kSha1 };  // in external_data, for each data file
+enum class Checksum : std::uint8_t { kNone, kSha1 };  // of each data file, stated in external_data
 
 struct WriteOptions {
   int threads = 0;  // 0 = one per CPU available to the process
   Sync sync = Sync::kFiles;
   Overwrite overwrite = Overwrite::kRefuse;
   Checksum checksum = Checksum::kNone;
-  // kYes: a killed save with the same plan and the same, unchanged files is resumed: ranges that it
-  // wrote are read again, and are not rewritten if their CRC-32 is right. The output is the same in
-  // both cases.
+  // With kYes, a killed save that had the same plan and the same, unchanged files is resumed.
+  // Ranges that it wrote are read again, and are kept if their CRC-32 is correct. The output is the
+  // same with kNo.
   Resume resume = Resume::kYes;
   MatchedInputs inputs = MatchedInputs::kRemove;
   ProgressFn progress;
-  // Processes that write the plan together (team.h); null = this process alone. Killed saves of a
-  // team are not resumed.
+  // The processes that write the plan together (team.h), or null if this process works alone.
+  // Killed saves of a team are not resumed.
   const Team* team = nullptr;
 };
 
-// The values of one tensor that a conversion to a smaller float type made infinite.
+// Describes the values of a tensor that became infinite when they were converted to a smaller float
+// type.
 struct Overflow {
   std::uint64_t values = 0;  // finite values that became infinite
   double largest = 0;        // the largest magnitude among them
@@ -59,55 +60,58 @@ struct Overflow {
 
 // One or more models and their data, complete in a staging folder inside the output folder, but not
 // yet visible under their final names. Destroying this object without publish() removes everything
-// that was written. Until it is destroyed, the output folder is locked: another save into this
-// folder fails at once with kBusy. For one thread at a time.
+// that was written. Until this object is destroyed, the output folder is locked, and another save
+// into this folder fails immediately with kBusy. The object may be used by one thread at a time.
 class StagedSave {
  public:
   StagedSave(StagedSave&&) noexcept;
   StagedSave& operator=(StagedSave&&) noexcept;
   ~StagedSave();
 
-  // The staging folder. It contains the model file and its data under their final relative names,
-  // so a loader can open the model there, unless its data is linked.
+  // Returns the staging folder. It contains the model file and its data under their final relative
+  // names. A loader can therefore open the model there, unless its data is linked.
   [[nodiscard]] const std::filesystem::path& directory() const;
-  // `model_index`: the index of the model in SavePlan::models, if there are several.
+  // Returns the path of a model in the staging folder. `model_index` is its index in
+  // SavePlan::models.
   [[nodiscard]] std::filesystem::path model_path(std::size_t model_index = 0) const;
-  // Relative to directory(); in a team, empty for all but the leader.
+  // Returns the path of a model's manifest, relative to directory(). In a team, it is empty in all
+  // processes except the leader.
   [[nodiscard]] std::string manifest_location(std::size_t model_index = 0) const;
 
-  // The CRC-32 of each planned range, by index into SavePlan::ranges; empty with Layout::kLink.
+  // Returns the CRC-32 of each planned range, in the order of SavePlan::ranges; empty with
+  // Layout::kLink.
   [[nodiscard]] const std::vector<std::uint32_t>& range_crcs() const;
 
-  // The CRC-32 of each planned tensor that has no range, by index into SavePlan::tensors. In a
-  // team, empty for all but the leader.
+  // Returns the CRC-32 of each planned tensor without a range, by index into SavePlan::tensors. In
+  // a team, it is empty in all processes except the leader.
   [[nodiscard]] const std::map<std::size_t, std::uint32_t>& inline_crcs() const;
 
-  // Converted tensors in which values became infinite, by index into SavePlan::tensors. In a team,
-  // only tensors in ranges that this process wrote. Tensors that a function of the caller makes are
-  // left out.
+  // Returns the converted tensors in which values became infinite, by index into SavePlan::tensors.
+  // In a team, these are only tensors in ranges that this process wrote. Tensors whose bytes are
+  // produced on demand are left out.
   [[nodiscard]] const std::map<std::size_t, Overflow>& overflows() const;
 
-  // The quantization error (SavedMatrix::error) of each matrix whose codes this process made, by
-  // the index of the codes' range.
+  // Returns the quantization error (SavedMatrix::error) of each matrix whose codes this process
+  // computed, by the index of the range with the codes.
   [[nodiscard]] const std::map<std::uint32_t, double>& quantization_errors() const;
 
-  // The number of bytes of the data files that a killed save had already written.
+  // Returns the number of bytes of the data files that a killed save had already written.
   [[nodiscard]] std::uint64_t bytes_resumed() const;
 
   // Renames the data folder or files, then the model, to their final names, and removes the data of
-  // a replaced model. The save is complete only if this succeeds. In a team only the leader
+  // a replaced model. The save is complete only if this call succeeds. In a team only the leader
   // publishes, and the status of its call is the status of the save. Several models are renamed one
   // by one. If an error or a kill interrupts this, the next save into the folder renames the
-  // remaining ones.
+  // remaining models.
   [[nodiscard]] Status publish();
 
-  // After publish(): data files of the replaced model that were not removed, because another model
-  // in the folder refers to them, each with the name of one such model. In a team, empty for all
-  // but the leader.
+  // Returns, after publish(), data files of the replaced model that were not removed because
+  // another model in the folder refers to them, each with the name of one such model. In a team,
+  // the list is empty in all processes except the leader.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> data_left_for() const;
 
-  // After publish(): data files of replaced models that were not removed, because another tool
-  // wrote them.
+  // Returns, after publish(), data files of replaced models that were not removed because another
+  // tool wrote them.
   [[nodiscard]] std::vector<std::string> data_of_other_tools() const;
 
  private:
@@ -120,19 +124,19 @@ class StagedSave {
 
 // Writes everything in `plan` into a new staging folder in `out_dir` (created if missing): the
 // models, in the order of SavePlan::models, and their data. Free space and limits on names and
-// sizes are checked first. After an error nothing is left behind.
+// sizes are checked first. If the call fails, it removes everything that it wrote.
 //
 // With Layout::kLink only the model and its manifest are written, and only tensors that stay inline
 // are read.
 //
 // Errors: kIo; kBusy; kCorrupt if a source is damaged; kCancelled; kAlreadyExists; kInvalidArgument
-// for a checksum with kLink, because whole files would have to be read, and for a team and tensors
-// that are in no file.
+// for a checksum with kLink, because whole files would have to be read, and for a team if tensors
+// are not in files.
 [[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, std::span<const Model> models,
                                             const Checkpoint& checkpoint,
                                             const std::filesystem::path& out_dir,
                                             const WriteOptions& options);
-// Does the same for a single model.
+// Writes the plan of a single model, like the function above.
 [[nodiscard]] inline Result<StagedSave> write_plan(const SavePlan& plan, const Model& model,
                                                    const Checkpoint& checkpoint,
                                                    const std::filesystem::path& out_dir,
@@ -140,8 +144,8 @@ class StagedSave {
   return write_plan(plan, std::span(&model, 1), checkpoint, out_dir, options);
 }
 
-// Writes a model for exporters that produce their tensors one by one and free them: call add() for
-// each tensor from any thread, then finish() once.
+// Writes a model whose tensors an exporter produces one by one. Call add() for each tensor from any
+// thread, then finish() once.
 //
 //   auto writer = ExternalDataWriter::open("out", {});
 //   const std::array<std::int64_t, 2> shape{10, 4};
@@ -149,19 +153,19 @@ class StagedSave {
 //   *model.mutable_graph()->add_initializer() = *proto;
 //   auto status = (*writer)->finish(model);
 //
-// The writer keeps no tensor bytes in memory: add() returns once they are in the file. Destroying
-// the writer without finish() removes everything that was written. Tied tensors are stored as often
-// as they are added.
+// The writer keeps no tensor bytes in memory; when add() returns, they are in the file. Destroying
+// the writer without calling finish() removes everything that was written. Tied tensors are not
+// recognized: each add() stores its tensor again.
 //
-// With kPerTensor the output does not depend on the order of the add() calls: the name of a file
-// depends only on its tensor's name. It is the tensor's name if that is safe on every file system
-// and has no upper-case letter, otherwise "<escaped, cut>-<16 hex digits of its SHA-256>". With
-// kSingle and kShards each tensor gets the next free offset when its add() begins, before its bytes
-// are written. So calls from one thread always give the same files, but for calls that run at the
-// same time the result depends on the order in which they begin.
+// With kPerTensor the output does not depend on the order of the add() calls, because the name of a
+// file depends only on the name of its tensor. A tensor name that is safe on every file system and
+// has no upper-case letter is used unchanged. Any other name is escaped, shortened, and followed by
+// "-" and 16 hex digits of its SHA-256. With kSingle and kShards each tensor gets the next free
+// offset when its add() begins. Calls from one thread therefore always produce the same files, but
+// with concurrent calls the files depend on the order in which the calls begin.
 //
-// Until the writer has finished or is destroyed, its folder is locked: another save into this
-// folder, in this process or another, fails at once with kBusy.
+// Until the writer has finished or is destroyed, its folder is locked, and another save into this
+// folder, in this process or another, fails immediately with kBusy.
 class ExternalDataWriter {
  public:
   struct Options {
@@ -170,21 +174,23 @@ class ExternalDataWriter {
     Sync sync = Sync::kFiles;
     Overwrite overwrite = Overwrite::kRefuse;
     Layout layout = Layout::kPerTensor;                 // or kSingle, kShards
-    std::string data_name = {};                         // this and the next two: see PlanOptions
+    std::string data_name = {};                         // as in PlanOptions
     std::optional<std::uint64_t> max_shard_bytes = {};  // as in PlanOptions
     std::optional<std::uint64_t> alignment = {};
-    // kOn: finish() reads everything back and compares the CRC-32s that add() computed.
+    // With kOn, finish() reads all data back and compares it with the CRC-32s that add() computed.
     Verification verification = Verification::kOn;
-    // kAllow: finish() accepts a model that lacks weights, although no runtime can open it.
+    // With kAllow, finish() accepts a model that lacks weights, although no runtime can open such a
+    // model.
     Partial partial = Partial::kRefuse;
     int threads = 0;  // used by finish(); 0 = one per CPU available to the process
-    // While tensors are added, bytes_total is 0 and calls come from the threads of add().
+    // While tensors are added, Progress::bytes_total is 0, and the function is called from the
+    // threads that call add().
     ProgressFn progress = {};
   };
   ~ExternalDataWriter();
 
-  // Errors: kInvalidArgument for kInline, kLink and an alignment out of range; kBusy; errors of
-  // plan_save() for names and existing files.
+  // Creates a writer for the folder. Errors: kInvalidArgument for kInline, kLink and an alignment
+  // out of range; kBusy; errors of plan_save() for names and existing files.
   [[nodiscard]] static Result<std::unique_ptr<ExternalDataWriter>> open(
       const std::filesystem::path& out_dir, const Options& options);
 
@@ -193,30 +199,31 @@ class ExternalDataWriter {
   // (kMaxInlineIntegerBytes) stays in the initializer. With kShards the initializer refers to a
   // provisional file name, which finish() replaces. Thread-safe. Fails with kInvalidArgument for a
   // name that was added before or is not UTF-8, and for a wrong number of bytes. After an error the
-  // name may be added again; with kSingle and kShards the range that was reserved for the tensor
-  // remains a hole. After kCancelled no add() continues: finish() or the destructor removes what
-  // was written and unlocks the folder.
+  // name may be added again. With kSingle and kShards, the range that was reserved for the failed
+  // tensor remains a hole. After kCancelled every further add() fails, and finish() or the
+  // destructor removes everything that was written and unlocks the folder.
   [[nodiscard]] Result<onnx::TensorProto> add(std::string_view name, DType dtype,
                                               std::span<const std::int64_t> shape,
                                               std::span<const std::byte> bytes);
 
-  // Does the same for a tensor with any source and strides (provided_tensors.h), which is not used
-  // after the call returns. Bytes that are produced on demand are produced in this thread. A
-  // strided tensor takes up to 18 MiB of memory. Errors also as for checkpoint_of().
+  // Writes a tensor with any source and strides (provided_tensors.h), like the other overload. The
+  // source is not used after the call returns. Bytes that are produced on demand are produced in
+  // the calling thread. A strided tensor needs up to 18 MiB of memory. Errors also as for
+  // checkpoint_of().
   [[nodiscard]] Result<onnx::TensorProto> add(ProvidedTensor tensor);
 
-  // Verifies what was written, writes the model and its manifest, then publishes. No add() may run
-  // at the same time. Errors: kInvalidArgument if a tensor that was added is not an initializer of
-  // `model`, or the model has other external data; kNotFound, with a list, if the model lacks
-  // weights (names that nothing defines, initializers without data); kMismatch if a node reads
-  // weights whose types or shapes it does not accept. After these errors finish() may be called
-  // again, with a model that fits. Other errors: kMismatch if the bytes on the disk are not those
-  // that were written (the message names the tensor); kIo; kCancelled. After these errors,
-  // everything that was written is removed, and every further call fails with kInvalidArgument, as
-  // it also does after success.
+  // Verifies the written data, writes the model and its manifest, then publishes the model and its
+  // data. No add() may run at the same time. Errors: kInvalidArgument if a tensor that was added is
+  // not an initializer of `model`, or the model has other external data; kNotFound, with a list, if
+  // the model lacks weights (names that nothing defines, initializers without data); kMismatch if a
+  // node reads weights whose types or shapes it does not accept. After these errors finish() may be
+  // called again with a corrected model. Other errors: kMismatch if the bytes on the disk differ
+  // from those that were written (the message names the tensor); kIo; kCancelled. These errors
+  // remove everything that was written. After them, and after success, every further call fails
+  // with kInvalidArgument.
   [[nodiscard]] Status finish(const onnx::ModelProto& model);
-  // Does the same with a loaded model, whose other tensors may have their data in the file that it
-  // was loaded from.
+  // Finishes with a loaded model, like the other overload. The model's other tensors may have their
+  // data in the file from which it was loaded.
   [[nodiscard]] Status finish(const Model& model);
 
  private:
@@ -227,37 +234,37 @@ class ExternalDataWriter {
   std::unique_ptr<State> state_;  // null once the writer has finished
 };
 
-// A simpler interface to ExternalDataWriter, for a model whose graph is known without its weights:
+// A simpler interface to ExternalDataWriter, for a caller that has the graph without its weights:
 //
 //   const std::array<std::int64_t, 2> shape{10, 4};
-//   auto writer = Writer::create("out/model.onnx");  // an error must be looked at before ->
+//   auto writer = Writer::create("out/model.onnx");  // check for an error before using ->
 //   auto added = writer->add("fc.weight", DType::kFloat32, shape, bytes);
 //   auto status = writer->finish(model);
 //
-// It keeps the initializers that ExternalDataWriter::add() returns, and finish() puts them into the
-// model. In all other respects it behaves like ExternalDataWriter: for example, it locks its
-// folder, and it may be destroyed without finish().
+// A Writer keeps the initializers that ExternalDataWriter::add() returns, and finish() puts them
+// into the model. In all other respects it behaves like ExternalDataWriter. For example, it locks
+// its folder, and may be destroyed without calling finish().
 class Writer {
  public:
-  // `model`: the file of the model; its folder is created if it is missing. The options are those
-  // of ExternalDataWriter, except for the model's name, which is ignored. Fails with
-  // kInvalidArgument for a name that does not end with ".onnx".
+  // Creates a writer for the model file `model`, whose folder is created if it is missing. The
+  // options are those of ExternalDataWriter; model_name is ignored. Fails with kInvalidArgument for
+  // a name that does not end with ".onnx".
   [[nodiscard]] static Result<Writer> create(const std::filesystem::path& model,
                                              ExternalDataWriter::Options options = {});
   Writer(Writer&&) noexcept;
   Writer& operator=(Writer&&) noexcept;
   ~Writer();
 
-  // Does the same as ExternalDataWriter::add(). Thread-safe.
+  // Works like ExternalDataWriter::add(), but keeps the initializer. Thread-safe.
   [[nodiscard]] Status add(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
                            std::span<const std::byte> bytes);
   [[nodiscard]] Status add(ProvidedTensor tensor);
 
-  // Makes each tensor that was added an initializer of the main graph, then does the same as
-  // ExternalDataWriter::finish(). If the graph has an initializer of that name without data, it is
-  // filled; initializers that the graph lacks are appended in the order of their names. Fails with
-  // kMismatch if an initializer of that name has a different type or shape; finish() may also be
-  // called again after this error.
+  // Makes each added tensor an initializer of the main graph, then works like
+  // ExternalDataWriter::finish(). An initializer without data that has the name of an added tensor
+  // is filled. Initializers that the graph lacks are appended in the order of their names. Also
+  // fails with kMismatch if the type or shape of an initializer differs from that of the added
+  // tensor; finish() may be called again after this error.
   [[nodiscard]] Status finish(onnx::ModelProto model);
 
  private:

@@ -1,4 +1,5 @@
-// Defines short forms of fail() for the two errors that file-reading code reports most often.
+// Defines corrupt() and unsupported(), which create the two errors that file readers return most
+// often.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Lends a few large buffers to many threads, so that memory use does not grow with the number of
-// threads.
+// Provides a pool of a few large buffers that many threads share, so that memory use does not grow
+// with the number of threads.
 #pragma once
 
 #include <array>
@@ -12,13 +12,12 @@
 
 namespace onnx_external {
 
-// The pool may be used from any thread. Buffers that are given back keep their memory for the next
-// use.
+// The pool may be used from any thread. Returned buffers keep their memory for the next use.
 class BufferPool {
  public:
   static constexpr int kMost = 16;
 
-  // Lends out at most `buffers` at once. Requires: buffers <= kMost.
+  // Creates a pool with `buffers` buffers. Requires: buffers <= kMost.
   explicit BufferPool(int buffers) : free_(buffers) {}
 
   // Holds one buffer during its lifetime. The constructor waits until a buffer is free.
@@ -58,7 +57,7 @@ class BufferPool {
   std::mutex mutex_;
   std::condition_variable given_back_;
   int free_;
-  std::array<IoBuffer, kMost> idle_;  // a fixed array, because giving back must not fail
+  std::array<IoBuffer, kMost> idle_;  // a fixed array, because returning a buffer must not fail
   std::size_t idle_count_ = 0;
 };
 

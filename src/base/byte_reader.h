@@ -19,7 +19,8 @@ namespace onnx_external {
 
 class ByteReader {
  public:
-  // `bytes` must outlive the reader. `base` is added to the positions that messages state.
+  // `bytes` must outlive the reader. `base` is the offset of `bytes` in the file, and is added to
+  // positions in error messages.
   explicit ByteReader(std::span<const std::byte> bytes, std::uint64_t base = 0)
       : bytes_(bytes), base_(base) {}
 
@@ -29,8 +30,8 @@ class ByteReader {
   // Requires: position <= size.
   void seek(std::size_t position) { position_ = position; }
 
-  // `what` names the field for the message: "byte 12: cannot read entry count: 4 bytes are needed,
-  // but ..."
+  // Reads one number. `what` is the name of the field in the error message: "byte 12: cannot read
+  // entry count: 4 bytes are needed, but ..."
   template <std::integral T>
   [[nodiscard]] Result<T> read(std::string_view what) {
     auto raw = take(sizeof(T), what);
@@ -54,7 +55,8 @@ class ByteReader {
   }
 
  private:
-  // Not inlined, to keep take() small: it is called for every few bytes.
+  // Returns the error for a read past the end. Not inlined, to keep the code of take() small,
+  // because take() is called very often.
   [[nodiscard, gnu::noinline]] tl::unexpected<Error> too_short(std::uint64_t count,
                                                                std::string_view what) const {
     return fail(ErrorCode::kCorrupt, "byte " + std::to_string(base_ + position_) +

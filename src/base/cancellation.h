@@ -10,13 +10,13 @@
 
 namespace onnx_external {
 
-// Returns the error "out: cancelled while copying; nothing was published" for kCancelled, and any
-// other error unchanged. Without a phase, the message names only the folder.
+// For kCancelled, returns an error such as "out: cancelled while copying; nothing was published";
+// if there is no phase, the message states only the folder. Returns any other error unchanged.
 [[nodiscard]] Error cancelled_in(const std::filesystem::path& folder, std::optional<Phase> phase,
                                  Error error);
 
-// Wraps `given` in a function that also stores the current phase in `phase` if `given` asks to
-// stop. `phase` must outlive the result. If `given` is empty, so is the result.
+// Returns a function that calls `given` and, if `given` returns kCancel, stores the current phase
+// in `phase`. `phase` must outlive the result. If `given` is empty, the result is also empty.
 [[nodiscard]] ProgressFn noting_phase(const ProgressFn& given, std::optional<Phase>& phase);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Defines a set of characters with a fast membership test, for checking long lists of names.
+// Defines a set of characters with a fast membership test, for code that checks many names.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@ namespace onnx_external {
 
 class CharacterTable {
  public:
-  // The set of characters for which is_member(char) is true.
+  // Creates the set of characters for which is_member(char) is true.
   template <typename IsMember>
   explicit constexpr CharacterTable(const IsMember& is_member) {
     for (std::size_t code = 0; code < members_.size(); ++code) {

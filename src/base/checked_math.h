@@ -1,5 +1,5 @@
-// Adds and multiplies with overflow detection. Used for every size and offset that comes from a
-// file.
+// Adds and multiplies integers with overflow detection. Every size and offset from a file is
+// computed with these functions.
 #pragma once
 
 #include <concepts>
@@ -26,7 +26,7 @@ template <std::integral T>
   return result;
 }
 
-// True when [offset, offset + length) lies inside [0, size); safe for any values.
+// Returns whether [offset, offset + length) is inside [0, size). The computation cannot overflow.
 [[nodiscard]] constexpr bool range_fits(std::uint64_t offset, std::uint64_t length,
                                         std::uint64_t size) {
   return offset <= size && length <= size - offset;

@@ -12,7 +12,8 @@
 
 namespace onnx_external {
 
-// The CRC-32 that zip uses (libdeflate; 8 GB/s per core measured). A plain value.
+// Computes the CRC-32 that zip files use, with libdeflate (8 GB/s per core in measurements). A
+// plain value.
 class Crc32 {
  public:
   Crc32() = default;
@@ -28,15 +29,14 @@ class Crc32 {
 [[nodiscard]] std::uint32_t crc32_concat(std::uint32_t crc_a, std::uint32_t crc_b,
                                          std::uint64_t length_b);
 
-// Does the same faster for many B of the same length. Immutable.
+// Computes crc32_concat() faster for many B of the same length. Immutable.
 class Crc32Appender {
  public:
   explicit Crc32Appender(std::uint64_t length_b);
   [[nodiscard]] std::uint32_t operator()(std::uint32_t crc_a, std::uint32_t crc_b) const;
 
  private:
-  std::array<std::uint32_t, 32>
-      moved_{};  // the effect of each bit of crc_a after length_b more bytes
+  std::array<std::uint32_t, 32> moved_{};  // the effect of each bit of crc_a on the result
 };
 
 // Computes a SHA-1 or SHA-256. It uses OpenSSL's low-level functions, which allocate nothing,
@@ -46,7 +46,7 @@ class Sha {
   enum class Kind : std::uint8_t { kSha1, kSha256 };
   explicit Sha(Kind kind);
   void update(std::span<const std::byte> bytes);
-  // The digest in lower-case hex. Call it once, after all updates.
+  // Returns the digest in lower-case hex. Call it once, after all updates.
   [[nodiscard]] std::string hex();
 
  private:

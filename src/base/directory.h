@@ -1,5 +1,6 @@
-// Opens folders and works with their entries. Entries are accessed by plain name relative to the
-// open descriptor, so renaming a parent folder or planting a link cannot redirect the work.
+// Opens folders and works with their entries. Entries are accessed by plain name relative to an
+// open descriptor. If another program renames a parent folder or creates a link meanwhile, this
+// cannot redirect an access to another folder.
 #pragma once
 
 #include <sys/types.h>
@@ -22,11 +23,12 @@ enum class EntryKind { kFile, kFolder, kOther };  // kOther: symbolic link, FIFO
 // (base/safe_path.h); no member follows a symbolic link in them.
 class Directory {
  public:
-  // Follows links in `path`, because the user chose this path. An empty path is the current folder.
+  // Opens a folder. Symbolic links in `path` are followed, because the user chose this path. An
+  // empty path means the current folder.
   [[nodiscard]] static Result<Directory> open(const std::filesystem::path& path);
   Directory(Directory&& other) noexcept = default;
   Directory& operator=(Directory&& other) noexcept {
-    lock_ = std::move(other.lock_);  // while its folder is open
+    lock_ = std::move(other.lock_);  // first, because the folder must still be open
     fd_ = std::move(other.fd_);
     path_ = std::move(other.path_);
     return *this;
@@ -35,7 +37,8 @@ class Directory {
 
   [[nodiscard]] Result<Directory> open_folder(const std::string& name) const;
 
-  // Creates the folder with mode `mode` & ~umask. Fails with kAlreadyExists if the name is taken.
+  // Creates the folder with mode `mode` & ~umask. Fails with kAlreadyExists if an entry of this
+  // name exists.
   [[nodiscard]] Status make_folder(const std::string& name, mode_t mode) const;
 
   // Returns nullopt if there is no such entry.
@@ -60,26 +63,26 @@ class Directory {
   // the folder was opened. Requires: syncs_report_errors().
   [[nodiscard]] Status sync_file_system() const;
 
-  // Takes an exclusive lock on the folder without waiting. The lock ends with this object (or the
-  // process). Returns false if someone else holds the lock, and nullopt if the file system has no
-  // locks.
+  // Tries to take an exclusive lock on the folder without waiting. The lock is released when this
+  // object is destroyed or the process ends. Returns false if another object or process holds the
+  // lock, and nullopt if the file system does not support locks.
   [[nodiscard]] std::optional<bool> try_lock() const;
   // Returns whether the folder was removed after it was opened.
   [[nodiscard]] bool is_removed() const;
-  // Returns whether someone else holds the lock of try_lock().
+  // Returns whether another object or process holds the lock that try_lock() takes.
   [[nodiscard]] bool is_locked() const;
 
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-  // "folder/name", for messages.
+  // Returns "folder/name", for messages.
   [[nodiscard]] std::string child(const std::string& name) const;
 
  private:
   Directory(UniqueFd fd, std::filesystem::path path) : fd_(std::move(fd)), path_(std::move(path)) {}
 
-  // The lock belongs to the open file description, which a forked child shares. So closing the file
-  // is not enough, and the lock is released explicitly.
+  // The lock belongs to the open file description, which a forked child shares. Because closing the
+  // file would not release it, the destructor releases it explicitly.
   class Lock {
    public:
     Lock() = default;
@@ -118,9 +121,9 @@ enum class Replace { kNo, kYes };
 
 // Renames an entry to a free name, as rename_entry() does. If the file system cannot rename a
 // folder (gcsfuse: folders with files; overlayfs: folders in a lower layer), a new folder is
-// created and the entries are moved into it one by one. If the process is killed while it does
-// this, or if entries cannot be moved back after an error, each of the two folders has some of the
-// entries.
+// created and the entries are moved into it one by one. If the process is killed during these
+// moves, or if entries cannot be moved back after an error, each of the two folders contains a part
+// of the entries.
 [[nodiscard]] Status move_entry(const Directory& from_folder, const std::string& from,
                                 const Directory& to_folder, const std::string& to);
 

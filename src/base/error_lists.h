@@ -12,8 +12,8 @@ namespace onnx_external {
 inline constexpr std::size_t kErrorKinds = static_cast<std::size_t>(ErrorKind::kLearnFolded) + 1;
 inline constexpr std::size_t kRemedyOptions = static_cast<std::size_t>(RemedyOption::kVariant) + 1;
 
-// Returns the words that follow the count in a message: "key is not used by the graph" if the count
-// is 1.
+// Returns the phrase that follows the count in a message, such as "key is not used by the graph"
+// for a count of 1.
 [[nodiscard]] std::string_view words_of(ErrorKind kind, std::size_t count);
 
 // Returns the title of a list, without the name of its owner (ErrorList::owner).

@@ -1,5 +1,5 @@
-// Reads source files, which are opened once, checked through the descriptor, and read at explicit
-// offsets. Bytes that are in no file (base/memory_runs.h) are read in the same way.
+// Reads source files. A file is opened once, checked through its descriptor, and read at explicit
+// offsets. Bytes that are not in a file (base/memory_runs.h) are read through the same interface.
 #pragma once
 
 #include <cerrno>
@@ -36,11 +36,11 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// Makes an error such as "open 'model.pt': Permission denied", with the ErrorCode that fits errno.
+// Creates an error such as "open 'model.pt': Permission denied", with the ErrorCode for this errno.
 [[nodiscard]] Error errno_error(int error_number, const std::string& what);
 
 // Repeats a call as long as a signal interrupts it (-1 with EINTR). Returns the result of the last
-// call, and leaves its errno.
+// call, with errno as that call set it.
 template <typename Call>
 [[nodiscard]] auto uninterrupted(const Call& call) {
   auto result = call();
@@ -50,27 +50,28 @@ template <typename Call>
   return result;
 }
 
-// Makes the error for a failed fsync, which suggests the option that leaves fsync out.
+// Creates the error for a failed fsync, which suggests the option that disables fsync.
 [[nodiscard]] Error sync_error(int error_number, const std::string& what);
 
-// Makes the error for a file that now ends at `offset`, although it had `missing` more bytes when
-// it was opened.
+// Creates the error for a file that now ends at `offset`, but had `missing` more bytes when it was
+// opened.
 [[nodiscard]] Error cut_short(const std::string& name, std::uint64_t offset, std::uint64_t missing);
 
-// Waits until the file is on the disk. Do not retry after an error: the kernel marks failed pages
-// clean, so a second call could succeed without the bytes.
+// Waits until the file's bytes are on the disk. Do not retry after an error, because the kernel
+// marks failed pages as clean, so a second call could succeed although the bytes are not on the
+// disk.
 [[nodiscard]] Status sync_file(int fd, const std::string& name);
 
-// Asks the kernel to drop the bytes from the page cache; length 0 means up to the end. This is only
-// advice to the kernel: dirty pages are not dropped, and a failure is ignored.
+// Asks the kernel to drop a range of the file from the page cache; length 0 means up to the end.
+// This is only a hint: dirty pages are not dropped, and a failure is ignored.
 void drop_pages(int fd, std::uint64_t offset = 0, std::uint64_t length = 0);
 
-// Reads exactly out.size() bytes at `offset` of `fd`, despite EINTR and short reads. Fails with
-// kCorrupt if the file ends earlier. `name` is for messages.
+// Reads exactly out.size() bytes at `offset` of `fd`, and continues after EINTR and short reads.
+// Fails with kCorrupt if the file ends earlier. `name` is used in messages.
 [[nodiscard]] Status read_exact(int fd, std::uint64_t offset, std::span<std::byte> out,
                                 const std::string& name);
 
-// Writes all bytes at `offset` of `fd`, despite EINTR and short writes.
+// Writes all bytes at `offset` of `fd`, and continues after EINTR and short writes.
 [[nodiscard]] Status write_all(int fd, std::uint64_t offset, std::span<const std::byte> bytes,
                                const std::string& name);
 
@@ -80,61 +81,61 @@ struct ByteRange {
   std::uint64_t length = 0;
 };
 
-// A regular file held open for reading, or bytes that are in no file. Immutable; all members may be
-// called from any thread.
+// A regular file that is open for reading, or bytes that are not in a file. Immutable; all members
+// may be called from any thread.
 class SourceFile {
  public:
-  // Follows symbolic links, rejects anything that is not a regular file, and never blocks on a
-  // FIFO. Errors: kNotFound, kIo, kInvalidArgument (a folder, a FIFO, a device ...).
+  // Opens a regular file, following symbolic links. Does not block if `path` is a FIFO. Errors:
+  // kNotFound, kIo, kInvalidArgument (a folder, a FIFO, a device ...).
   [[nodiscard]] static Result<std::shared_ptr<const SourceFile>> open(
       const std::filesystem::path& path);
 
-  // Takes over an open descriptor; `path` is for messages.
+  // Takes ownership of an open descriptor; `path` is used in messages.
   [[nodiscard]] static Result<std::shared_ptr<const SourceFile>> adopt(UniqueFd fd,
                                                                        std::filesystem::path path);
 
-  // Returns the bytes [offset, offset + size) of `whole` as a file of their own, for a file that is
-  // embedded in another one. size() and read() refer to the slice, all other members to the whole
-  // file. Fails with kCorrupt if the range is not inside `whole`.
+  // Returns the bytes [offset, offset + size) of `whole` as a SourceFile, for a file that is
+  // embedded in another file. size() and read() of the result refer to the slice, and all other
+  // members to the whole file. Fails with kCorrupt if the range is not inside `whole`.
   [[nodiscard]] static Result<std::shared_ptr<const SourceFile>> slice(
       const std::shared_ptr<const SourceFile>& whole, std::uint64_t offset, std::uint64_t size);
 
-  // Returns a source that reads bytes in memory; it has no path and no descriptor.
+  // Returns a source of bytes that are not in a file; it has no path and no descriptor.
   [[nodiscard]] static std::shared_ptr<const SourceFile> of_runs(
       std::shared_ptr<const MemoryRuns> runs);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::string name() const;                     // for messages
-  [[nodiscard]] std::uint64_t size() const { return size_; }  // when it was opened
-  // -1 if the bytes are in no file.
+  [[nodiscard]] std::uint64_t size() const { return size_; }  // size when the file was opened
+  // Returns the descriptor, or -1 if the bytes are not in a file.
   [[nodiscard]] int fd() const { return whole_ ? whole_->fd() : fd_.get(); }
-  // Null if the bytes are in a file.
+  // Returns the runs that hold the bytes, or null if the bytes are in a file.
   [[nodiscard]] const MemoryRuns* runs() const { return whole_ ? whole_->runs() : runs_.get(); }
   [[nodiscard]] std::uint64_t link_count() const { return links_; }
   [[nodiscard]] bool is_slice() const { return whole_ != nullptr; }
 
-  // Fails with kCorrupt if the range is not inside size().
+  // Fails with kCorrupt if the range exceeds size().
   [[nodiscard]] Status check_range(std::uint64_t offset, std::uint64_t length) const;
 
-  // Fails with kCorrupt if the range is not inside size() or the file has shrunk. For bytes that
-  // are in no file, also returns errors of MemoryRuns::bytes().
+  // Reads out.size() bytes. Fails with kCorrupt if the range is not inside size() or the file has
+  // shrunk. For bytes that are not in a file, also returns errors of MemoryRuns::bytes().
   [[nodiscard]] Status read(std::uint64_t offset, std::span<std::byte> out) const;
 
-  // Returns room.size() bytes from `offset` on. Bytes in memory are returned without copying them;
-  // bytes in a file are read into `room`.
+  // Returns room.size() bytes from `offset` on. Bytes in memory are returned without copying them,
+  // and bytes in a file are read into `room`.
   [[nodiscard]] Result<std::span<const std::byte>> give(std::uint64_t offset,
                                                         std::span<std::byte> room) const;
 
   // Fails with kCorrupt if the size or modification time has changed since the file was opened.
-  // Always succeeds for bytes that are in no file.
+  // Always succeeds for bytes that are not in a file.
   [[nodiscard]] Status check_unchanged() const;
 
-  // Identifies the file and its state as text: inode, size, modification time and change time. The
-  // device is left out, because its number may change when the system restarts. For bytes that are
-  // in no file the text is random, so no two calls agree.
+  // Returns a text that identifies the file and its state: inode, size, modification time and
+  // change time. The device number is left out, because it may change when the system restarts. For
+  // bytes that are not in a file, each call returns a different random text.
   [[nodiscard]] Result<std::string> stamp() const;
 
-  // True if both are the same file on disk.
+  // Returns whether both are the same file on disk.
   [[nodiscard]] bool same_file(const SourceFile& other) const {
     const bool are_files = runs() == nullptr && other.runs() == nullptr;
     return are_files && device_ == other.device_ && inode_ == other.inode_;

@@ -1,6 +1,6 @@
-// Recognizes files that were passed by mistake, by their first bytes or by their names: well-known
-// formats that are neither an ONNX graph nor a checkpoint. Code that reads graphs and code that
-// reads checkpoints use the same table, which says what such a file is and what to do about it.
+// Recognizes files that a user passed by mistake, by their first bytes or their names. These are
+// files of well-known formats that are neither an ONNX graph nor a checkpoint. The readers of
+// graphs and of checkpoints use the same table, which says what such a file is and how to proceed.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@
 namespace onnx_external {
 
 enum class ForeignKind : std::uint8_t {
-  kPacked,      // compressed or encrypted; it may contain the right file
+  kPacked,      // compressed or encrypted; may contain the right file
   kPointer,     // a placeholder for a file that was not downloaded
-  kMessage,     // a server's answer instead of the file, such as a web page
+  kMessage,     // a server's response instead of the file, such as a web page
   kWeights,     // tensors in a format that the library does not read
-  kCheckpoint,  // tensors in a format that it reads, which may also be the data of a model
+  kCheckpoint,  // tensors in a supported format, which may also be a model's data file
   kModel,       // a graph, or a graph and its weights, in a format that is not ONNX
   kOther,
 };
@@ -29,11 +29,11 @@ struct ForeignFormat {
   std::string what;    // "a CTranslate2 model"
   std::string advice;  // "use the checkpoint that it was converted from"
 
-  // "a CTranslate2 model; use the checkpoint that it was converted from".
+  // Returns both parts: "a CTranslate2 model; use the checkpoint that it was converted from".
   [[nodiscard]] std::string text() const { return what + "; " + advice; }
 };
 
-// The number of bytes of a file that foreign_format() looks at.
+// The number of bytes at the beginning of a file that foreign_format() examines.
 inline constexpr std::size_t kForeignBytes = 512;
 
 // Recognizes a file by its first bytes; nullopt if the format is unknown. Formats that the library
@@ -42,32 +42,34 @@ inline constexpr std::size_t kForeignBytes = 512;
 
 // Recognizes a file that was stored in place of tensor data: a placeholder, a page or message from
 // a server, or another format. Because tensor data may begin with any bytes, only formats with
-// unmistakable first bytes are recognized. Returns what the file is and what to do about it.
+// unmistakable first bytes are recognized. Returns a text that says what the file is and how to
+// proceed.
 [[nodiscard]] std::optional<std::string> foreign_data(std::string_view head);
 
-// Finds the first of a folder's entries that matches one of the patterns. Patterns are separated by
-// '|', and each may have one '*', which matches any text. Names of folders end with '/'. Returns
-// null if nothing matches.
+// Returns the first of `names` that matches one of the patterns, or null if none does. Patterns are
+// separated by '|', and each may have one '*', which matches any text. `names` are the entries of a
+// folder; names of folders end with '/'.
 [[nodiscard]] const std::string* first_fit(std::span<const std::string> names,
                                            std::string_view patterns);
 
-// Recognizes a file of a known format among a folder's entries by their names alone: "'weights.npz'
-// is MLX weights (.npz); use the checkpoint that it was converted from".
+// Recognizes a file of a known format in a folder by its name alone. `names` are the entries of the
+// folder. Returns a text such as "'weights.npz' is MLX weights (.npz); use the checkpoint that it
+// was converted from".
 [[nodiscard]] std::optional<std::string> foreign_name(std::span<const std::string> names);
 
-// "NAME is WHAT; ADVICE", with the name in quotes.
+// Returns "NAME is WHAT; ADVICE", with the name in quotes.
 [[nodiscard]] std::string named_text(std::string_view name, std::string_view what,
                                      std::string_view advice);
 
-// Returns text that says why a data file may be too short for its tensors, and what to do. It
-// begins with "; ", so that it can be appended to a message.
+// Returns a text that says why a data file may be too short for its tensors, and how to proceed.
+// The text begins with "; ", so that it can be appended to a message.
 [[nodiscard]] std::string short_data_text(const SourceFile& file);
 
 // Returns the first kForeignBytes of a file, or the whole file if it is shorter. Fails with kIo.
 [[nodiscard]] Result<std::string> head_of(const SourceFile& file);
 
-// Returns whether the beginning of a file is all zeros, as after a download or copy that was not
-// completed. Tensor data may also begin with zeros.
+// Returns whether `head`, the beginning of a file, is all zeros. This suggests an incomplete
+// download or copy, but tensor data may also begin with zeros.
 [[nodiscard]] bool is_all_zeros(std::string_view head);
 inline constexpr std::string_view kBeginsWithZeros =
     "begins with zeros, like a file whose download or copy was not completed; download or copy it "

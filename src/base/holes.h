@@ -1,4 +1,4 @@
-// Finds the holes of sparse files, which are ranges that are not stored and are read as zeros.
+// Finds the holes of sparse files, which are ranges that have no disk blocks and read as zeros.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace onnx_external {
 
-// Holes that are shorter than this are read as data, because skipping them would not save the time
-// of an extra system call.
+// The minimum size of a hole. Shorter holes are read as data, because skipping one saves less time
+// than the additional system call takes.
 inline constexpr std::uint64_t kMinHoleBytes = std::uint64_t{256} << 10;
 
 struct FileRun {
@@ -20,25 +20,25 @@ struct FileRun {
 };
 
 // Returns the run that begins at `offset` and ends at `end` at the latest: a hole of at least
-// kMinHoleBytes, or data up to the next hole. Everything past the end of the file counts as data,
-// and so does the whole file if the file system does not report holes. A range without a hole costs
-// one system call. Requires: offset < end.
+// kMinHoleBytes, or data up to the next hole. Bytes past the end of the file count as data. If the
+// file system does not report holes, the whole file counts as data. For a range without holes, one
+// system call is made. Requires: offset < end.
 [[nodiscard]] FileRun next_run(const SourceFile& file, std::uint64_t offset, std::uint64_t end);
 
 // Returns false if all blocks of the file are stored, and for a slice of a file. This is cheaper
 // than searching for holes.
 [[nodiscard]] bool may_have_holes(const SourceFile& file);
 
-// Fails with kInvalidArgument if disk space was reserved at the end of the file, or for at least
-// kMinHoleBytes anywhere, but nothing was written there, as after a download that broke off. Holes
-// of ordinary sparse files, which take no disk space, are not an error. Costs one system call, and
-// two more for each hole.
+// Fails with kInvalidArgument if disk space was reserved for a range of the file, but nothing was
+// written there, as after an interrupted download. The range must be at the end of the file or have
+// at least kMinHoleBytes. Holes of ordinary sparse files, for which no disk space is reserved, are
+// not an error. Makes one system call, and two more for each hole.
 [[nodiscard]] Status check_is_written(const SourceFile& file);
 
-// Returns the number of bytes that are not in holes.
+// Returns the number of bytes of the file that are not in holes.
 [[nodiscard]] std::uint64_t stored_bytes(const SourceFile& file);
 
-// Returns the CRC-32 of `count` zero bytes without reading any.
+// Returns the CRC-32 of `count` zero bytes, computed without processing that many bytes.
 [[nodiscard]] std::uint32_t crc32_of_zeros(std::uint64_t count);
 
 // Computes a CRC-32 and can skip runs of zeros. A plain value.

@@ -11,8 +11,8 @@
 namespace onnx_external {
 
 // Opens the target of the link `name` in the open folder `folder`, whose path is `path`. The folder
-// must be .../snapshots/<revision>, or one below it, and the link must read ../../blobs/<plain
-// name> (with one ".." more for each level below). Errors: kInvalidArgument for every other link;
+// must be .../snapshots/<revision> or a folder below it. The link must be ../../blobs/<plain name>,
+// with one more ".." for each level below. Errors: kInvalidArgument for every other link;
 // kNotFound; kIo.
 [[nodiscard]] Result<UniqueFd> open_hub_link(int folder, const std::filesystem::path& path,
                                              const std::string& name);

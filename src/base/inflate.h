@@ -12,8 +12,9 @@
 
 namespace onnx_external {
 
-// Deflate cannot compress better than 1032 to 1 (258 bytes in two bits), so a larger declared size
-// is wrong. The slack covers the end of very short streams.
+// The maximum ratio of inflated to stored bytes. Deflate cannot compress better than 1032 to 1 (258
+// bytes in two bits), so a larger declared size is an error. kInflateSlack is added to the limit
+// for very short streams.
 inline constexpr std::uint64_t kMaxInflateRatio = 1032;
 inline constexpr std::uint64_t kInflateSlack = 1024;
 
@@ -28,13 +29,13 @@ struct DeflatedRange {
 [[nodiscard]] bool inflate_ratio_possible(std::uint64_t stored, std::uint64_t size);
 
 // Passes the inflated bytes to `sink` in order, in chunks of at most 256 KiB, and stops at the
-// sink's first error. Needs about 600 KiB of memory, whatever the sizes. Thread-safe. Fails with
+// sink's first error. Uses about 600 KiB of memory for streams of any size. Thread-safe. Fails with
 // kCorrupt if the stream is damaged, ends early, or does not inflate to exactly `size` bytes.
 [[nodiscard]] Status inflate_range(const SourceFile& file, const DeflatedRange& range,
                                    const std::function<Status(std::span<const std::byte>)>& sink);
 
-// Returns the inflated bytes as a string, which grows as bytes are inflated, and is not allocated
-// in the declared size at once. Requires: the caller has limited range.size.
+// Returns the inflated bytes as a string. Memory is allocated as bytes are inflated, not according
+// to the declared size. Requires: the caller has limited range.size.
 [[nodiscard]] Result<std::string> inflate_to_string(const SourceFile& file,
                                                     const DeflatedRange& range);
 

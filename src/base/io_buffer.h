@@ -9,14 +9,14 @@
 
 namespace onnx_external {
 
-// A page-aligned buffer that grows on demand and loses its contents when it grows. It is
-// page-aligned because malloc places large blocks 16 bytes into a page, and reading into them took
-// 4.5 times as long: 2.7 instead of 12.5 GB/s (AMD EPYC, warm, 256 KiB steps). The processor's copy
-// instruction is slow if the target's offset in its page is just above the source's. For one thread
-// at a time.
+// A page-aligned buffer that grows on demand and loses its contents when it grows. Large blocks
+// from malloc begin 16 bytes after the start of a page, and reading a cached file into such a block
+// took 4.5 times as long (2.7 instead of 12.5 GB/s on an AMD EPYC, in steps of 256 KiB). The reason
+// is that the processor's copy instruction is slow if the target's offset in its page is slightly
+// larger than the source's. For use by one thread at a time.
 class IoBuffer {
  public:
-  // Returns the first `bytes` bytes of the buffer, which grows if necessary.
+  // Returns the first `bytes` bytes of the buffer, after enlarging it if necessary.
   [[nodiscard]] std::span<std::byte> first(std::uint64_t bytes) {
     const auto size = static_cast<std::size_t>(bytes);
     if (!data_ || size > size_) {

@@ -1,7 +1,8 @@
 // Parses JSON from untrusted sources into a small value tree, through nlohmann's SAX interface.
 //
 // Parsing is strict: duplicate keys and trailing text are errors, and nesting and size are bounded.
-// Integers remain integers, and 1.0 is not an integer. Values are plain; safe from any thread.
+// Integers are kept as integers, and 1.0 is not an integer. Values are plain, and all functions may
+// be called from any thread.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +37,8 @@ struct Json {
   // linear time.
   [[nodiscard]] const Json* find(std::string_view key) const;
 
-  // Does the same, but returns nullptr unless the member is a T: std::string, JsonArray,
-  // JsonObject, std::uint64_t or bool.
+  // Returns the member with this key if its type is T, otherwise nullptr. T is std::string,
+  // JsonArray, JsonObject, std::uint64_t or bool.
   template <typename T>
   [[nodiscard]] const T* get(std::string_view key) const {
     const Json* const member = find(key);
@@ -48,8 +49,9 @@ struct Json {
 inline constexpr std::size_t kMaxJsonDepth = 8;
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// Fails with kCorrupt and "byte N: ...", counted from 1, for anything that is not exactly one JSON
-// document. A leading byte order mark and NUL bytes are also errors.
+// Parses a text. Fails with kCorrupt if the text is not exactly one JSON document; the message
+// begins with "byte N: ", where bytes are counted from 1. A leading byte order mark and NUL bytes
+// are also errors.
 [[nodiscard]] Result<Json> parse_json(std::string_view text, std::size_t max_depth = kMaxJsonDepth);
 
 // Appends `text` to `out` as a quoted JSON string. Bytes that are not UTF-8 become U+FFFD.

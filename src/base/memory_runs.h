@@ -1,5 +1,6 @@
-// Gives offsets to bytes that are in no file, as if they were all in one file: blocks of memory
-// that the caller owns, and bytes that a function of the caller produces on demand ("made" bytes).
+// Assigns offsets to bytes that are not in a file, as if they were all in one file. The bytes are
+// either in blocks of memory that the caller owns, or produced on demand by a function of the
+// caller ("made" bytes).
 #pragma once
 
 #include <condition_variable>
@@ -31,17 +32,16 @@ struct MadeBlock {
 };
 
 // A sequence of runs of bytes in which each byte has an offset. Blocks of memory that overlap
-// become one run, so equal addresses have equal offsets. Made bytes exist only while somebody owns
-// the result of hold(). Nothing else changes after construction, so const members may be called
-// from any thread.
+// become one run, so equal addresses have equal offsets. Made bytes are in memory only while a
+// result of hold() exists. Const members may be called from any thread.
 class MemoryRuns {
  public:
-  // Keeps a run of made bytes in memory. Null for a run that is always in memory.
+  // Keeps a run of made bytes in memory while it exists. Null for a run that is always in memory.
   using Held = std::shared_ptr<const void>;
 
-  // At most `most_made` runs of made bytes are in memory at a time. Fails with kInvalidArgument for
-  // a block that ends past the address space, for more than 2^63-1 bytes in total, and for
-  // most_made < 1.
+  // Creates the runs. At most `most_made` runs of made bytes are in memory at a time. Fails with
+  // kInvalidArgument for a block that ends past the address space, for more than 2^63-1 bytes in
+  // total, and for most_made < 1.
   [[nodiscard]] static Result<std::shared_ptr<const MemoryRuns>> of(std::vector<MemoryBlock> blocks,
                                                                     std::vector<MadeBlock> made,
                                                                     int most_made);
@@ -58,15 +58,15 @@ class MemoryRuns {
   [[nodiscard]] std::uint64_t offset_of_made(std::size_t index) const;
 
   // Returns the bytes without copying them. Errors: kCorrupt unless they are inside one run;
-  // kUnsupported for made bytes that nobody holds. The span is valid as long as this object and,
+  // kUnsupported for made bytes that are not held. The span is valid as long as this object and,
   // for made bytes, the `Held` value exist.
   [[nodiscard]] Result<std::span<const std::byte>> bytes(std::uint64_t offset,
                                                          std::uint64_t length) const;
 
-  // Makes the bytes of the run at `offset`, unless they are already in memory. First waits until
-  // fewer than `most_made` other runs are held; this cannot deadlock, because a waiting thread
-  // holds no run. Requires: the calling thread holds no other run; this object outlives the result.
-  // Returns errors of `make`; an exception becomes an error.
+  // Produces the bytes of the run at `offset`, unless they are already in memory. Before that,
+  // waits until fewer than `most_made` other runs are held. This cannot deadlock, because a waiting
+  // thread does not hold a run. Requires: the calling thread holds no other run; this object
+  // outlives the result. Returns errors of `make`; an exception becomes an error.
   [[nodiscard]] Result<Held> hold(std::uint64_t offset) const;
 
  private:
@@ -78,7 +78,7 @@ class MemoryRuns {
   };
   struct Made {
     MadeBlock block;
-    std::mutex mutex;  // locked also while the bytes are being made
+    std::mutex mutex;  // also locked while `make` runs
     std::weak_ptr<const std::byte> bytes;
   };
   class Place;
@@ -96,7 +96,7 @@ class MemoryRuns {
 
   mutable std::mutex mutex_;
   mutable std::condition_variable freed_;
-  mutable int places_ = 0;  // number of runs of made bytes that may still be held
+  mutable int places_ = 0;  // number of further runs of made bytes that may be held
 };
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Defines hash tables for names that come from files. Colliding names in a hostile file cannot slow
-// them down.
+// Defines hash tables for names that come from files. A hostile file cannot slow them down by names
+// with equal hashes.
 #pragma once
 
 #include <tsl/robin_map.h>
@@ -16,15 +16,16 @@
 
 namespace onnx_external {
 
-// SipHash-1-3 (https://www.aumasson.jp/siphash/) with a random key per process. The standard
-// library's hash has no key, so an attacker could write a file whose names all collide; 100,000
-// such names take half a minute.
+// A hash function: SipHash-1-3 (https://www.aumasson.jp/siphash/) with a random key per process.
+// The standard library's hash has no key, so an attacker could create a file in which all names
+// collide, and 100,000 such names would take half a minute.
 struct NameHash {
   [[nodiscard]] std::size_t operator()(std::string_view name) const noexcept;
 };
 
-// The iteration order differs from run to run, so sort names before they are shown or written.
-// NameMap and NameSet hold views; the names must outlive them.
+// Hash tables by name. Their iteration order differs from run to run, so names must be sorted
+// before they are shown or written. NameMap and NameSet hold views of the names, which must outlive
+// the tables.
 template <typename Value>
 using NameMap = tsl::robin_map<std::string_view, Value, NameHash, std::equal_to<>,
                                std::allocator<std::pair<std::string_view, Value>>, true>;
@@ -36,7 +37,8 @@ using OwnedNameMap = tsl::robin_map<std::string, Value, NameHash, std::equal_to<
 using OwnedNameSet =
     tsl::robin_set<std::string, NameHash, std::equal_to<>, std::allocator<std::string>, true>;
 
-// Higher than the default load factor, so that tables take half the memory; look-ups are as fast.
+// The load factor of tables. It is higher than the default, which halves their memory use without
+// making look-ups slower.
 inline constexpr float kNameTableLoad = 0.8F;
 
 template <typename Table>
@@ -47,9 +49,9 @@ template <typename Table>
   return table;
 }
 
-// A set of indices into a list of names, which finds an index by name. It stores no names, so it
-// takes 15 to 30 bytes per name, while a NameMap takes 64 to 128. The list must outlive the set,
-// and the names at the indices that were added must not change.
+// A set of indices into a list of names, in which an index can be found by name. Because it does
+// not store names, it needs 15 to 30 bytes per name, while a NameMap needs 64 to 128. The list must
+// outlive the set, and names whose indices were added must not change.
 class NameIndexSet {
  public:
   using NameAt = std::function<std::string_view(std::uint32_t)>;
@@ -57,7 +59,8 @@ class NameIndexSet {
   NameIndexSet() = default;
   explicit NameIndexSet(const NameAt& name_at, std::size_t expected_names = 0);
 
-  // Adds an index, unless an index of the same name was added before. Returns the index in the set.
+  // Adds an index, unless the set already has an index of the same name. Returns the index that the
+  // set has for this name.
   std::uint32_t add(std::uint32_t index) { return *indexes_.insert(index).first; }
 
   [[nodiscard]] std::optional<std::uint32_t> find(std::string_view name) const {

@@ -1,4 +1,4 @@
-// Finds the names that the user may have meant by a misspelled name.
+// Finds names that are similar to a misspelled name, for suggestions in error messages.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,10 @@
 
 namespace onnx_external {
 
-// Searches for similar names with a limit on its total work, because a hostile file may have
-// thousands of long, similar names. Work is counted in steps. A step computes one cell of the edit
-// distance table and takes about a nanosecond, so comparing two names takes as many steps as the
-// product of their lengths. The default limit, a tenth of a second, suffices for every normal
-// model.
+// Searches for similar names. The total work is limited, because a hostile file may have thousands
+// of long, similar names. It is counted in steps of about a nanosecond. A step computes one cell of
+// the edit distance table, so a comparison of two names takes as many steps as the product of their
+// lengths. The default limit, about a tenth of a second, is sufficient for normal models.
 class NearestNames {
  public:
   static constexpr std::uint64_t kMaxSteps = 100'000'000;

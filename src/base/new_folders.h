@@ -9,11 +9,11 @@
 
 namespace onnx_external {
 
-// The created folders. The destructor removes those that are empty, unless keep() was called.
+// The created folders. Unless keep() was called, the destructor removes those that are empty.
 class NewFolders {
  public:
   NewFolders() = default;
-  NewFolders(NewFolders&& other) noexcept = default;  // moving from a vector leaves it empty
+  NewFolders(NewFolders&& other) noexcept = default;  // a moved-from vector is empty
   NewFolders& operator=(NewFolders other) noexcept {
     made_.swap(other.made_);
     return *this;
@@ -21,13 +21,13 @@ class NewFolders {
   ~NewFolders();
 
   // Creates every missing folder of `path` with mode 0777 & ~umask. If this fails, the folders that
-  // it created are removed.
+  // were created are removed.
   [[nodiscard]] static Result<NewFolders> make(const std::filesystem::path& path);
 
   // Waits until the names of the created folders are on the disk.
   [[nodiscard]] Status sync() const;
 
-  // The created folders, outermost first.
+  // Returns the created folders, outermost first.
   [[nodiscard]] const std::vector<std::filesystem::path>& made() const { return made_; }
 
   void keep() { made_.clear(); }

@@ -1,4 +1,4 @@
-// Generates random bytes for unique names. They are not meant to be secret.
+// Generates random bytes for unique names. They are not suitable as secrets.
 #pragma once
 
 #include <span>

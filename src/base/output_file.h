@@ -1,5 +1,5 @@
-// Writes new files, which are created in an open folder, never replace an existing entry, and are
-// written at explicit offsets.
+// Creates files in an open folder and writes them at explicit offsets. An existing entry is never
+// replaced.
 #pragma once
 
 #include <cstddef>
@@ -16,27 +16,30 @@
 
 namespace onnx_external {
 
-// Preallocation speeds up copying from this size on and slows down smaller files.
+// The minimum size for preallocation, which speeds up the copying of larger files and slows down
+// that of smaller ones.
 inline constexpr std::uint64_t kMinPreallocatedBytes = std::uint64_t{256} << 10;
 
 // A file that is being written. Several threads may write different ranges at once; the other
 // members are for one thread at a time. The descriptor stays open until close(), because only the
-// descriptor that wrote the bytes is sure to report a write-back error. The destructor closes the
-// file and does not remove it; only after a successful close() is the file known to be written.
+// descriptor that wrote the bytes reliably reports a write-back error. The destructor closes the
+// file without removing it. The bytes are known to be written only if close() has succeeded.
 class OutputFile {
  public:
-  // Creates `name` in `folder` with mode 0666 & ~umask. Fails with kAlreadyExists if any entry has
-  // that name, even a symbolic link or a FIFO. `folder` need not outlive the call.
+  // Creates `name` in `folder` with mode 0666 & ~umask. Fails with kAlreadyExists if an entry of
+  // any kind has that name, including a symbolic link or a FIFO. `folder` is not used after the
+  // call.
   [[nodiscard]] static Result<OutputFile> create(const Directory& folder, const std::string& name);
 
-  // Opens a file that create() made earlier, perhaps in another process, to continue it. Fails with
-  // kInvalidArgument for anything except a regular file with one link that belongs to this user.
+  // Opens a file that create() created earlier, possibly in another process, to continue writing.
+  // Fails with kInvalidArgument for anything except a regular file with one link that belongs to
+  // this user.
   [[nodiscard]] static Result<OutputFile> reopen(const Directory& folder, const std::string& name);
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] int fd() const { return fd_.get(); }
 
-  // Reserves blocks for `bytes` bytes, so that a full disk is noticed before anything is written.
+  // Reserves blocks for `bytes` bytes, so that a full disk is detected before anything is written.
   // Does nothing for fewer than kMinPreallocatedBytes, or if the file system does not support it.
   [[nodiscard]] Status preallocate(std::uint64_t bytes);
 
@@ -47,15 +50,15 @@ class OutputFile {
 
   [[nodiscard]] Result<std::uint64_t> size() const;
 
-  // Makes later reads come from the disk, if the bytes were synced before. This is only advice to
-  // the kernel.
+  // Asks the kernel to drop the file from the page cache, so that later reads come from the disk.
+  // This is only a hint, and has no effect on bytes that were not synced.
   void drop_cache() const;
 
-  // Asks the kernel to start writing dirty pages; never waits for the disk, never fails.
+  // Asks the kernel to start writing dirty pages. Does not wait for the disk, and ignores errors.
   void start_writeback() const;
 
-  // Waits until the bytes are on the disk. After a failure the file is lost: the kernel marks
-  // failed pages clean, so a second attempt could succeed without the bytes.
+  // Waits until the bytes are on the disk. Do not retry after an error, because the kernel marks
+  // failed pages as clean, so a second call could succeed although the bytes are not on the disk.
   [[nodiscard]] Status sync() const;
 
   [[nodiscard]] Status close();
@@ -69,8 +72,8 @@ class OutputFile {
   std::string name_;  // includes the folder, for messages
 };
 
-// Writes a file so that it appears either complete or not at all. Errors: kAlreadyExists if it
-// exists and may not be replaced; kIo.
+// Writes a file so that it appears either complete or not at all. Errors: kAlreadyExists if the
+// file exists and `replace` is kNo; kIo.
 [[nodiscard]] Status write_whole_file(const std::filesystem::path& path, std::string_view text,
                                       Replace replace);
 

@@ -1,7 +1,7 @@
 // Runs parallel loops whose steps may fail. No other code of the library starts threads. The
-// threads are OpenMP threads, or C++ threads in a build without OpenMP (ONNX_EXTERNAL_OPENMP). If
-// the system has no more threads (a limit on processes or memory), fewer threads do the same work.
-// No thread is left when a function returns, so the process may fork between two calls.
+// threads are OpenMP threads, or C++ threads in a build without OpenMP (ONNX_EXTERNAL_OPENMP). If a
+// limit on processes or memory prevents the start of more threads, fewer threads do the work. All
+// threads have ended when a function returns, so the process may fork between two calls.
 #pragma once
 
 #include <algorithm>
@@ -26,24 +26,26 @@ inline constexpr int kMaxThreads = 1024;
 // the process.
 [[nodiscard]] int available_threads();
 
-// Returns the name of the runtime that starts the threads: "OpenMP 4.5 (libgomp)", "C++ threads".
+// Returns the name of the runtime that starts the threads, such as "OpenMP 4.5 (libgomp)" or "C++
+// threads".
 [[nodiscard]] std::string thread_runtime();
 
 // Returns `requested` or, if it is 0, available_threads().
 [[nodiscard]] int thread_count(int requested);
 
-// Does the same for a loop that reads or writes `bytes` bytes, but returns fewer threads if
-// starting all of them would take longer than the work.
+// Returns the number of threads for a loop that reads or writes `bytes` bytes. It is less than
+// thread_count(requested) if starting that many threads would take longer than the work.
 [[nodiscard]] int thread_count(int requested, std::uint64_t bytes);
 
 inline constexpr const char* kOutOfMemory =
     "out of memory; raise the limit of the process (ulimit -v) or of its container";
 
-// Converts the exception that is being handled to an error. Never throws, even if memory runs out.
+// Converts the exception that is being handled to an error. Does not throw, even if memory runs
+// out.
 [[nodiscard]] Error error_in_flight() noexcept;
 
-// Returns the result of work(). An exception becomes an error, because an exception that leaves a
-// thread would end the process.
+// Returns the result of work(). An exception is converted to an error, because an exception that
+// leaves a thread would end the process.
 template <typename Work>
 [[nodiscard]] Status without_exceptions(const Work& work) {
   try {
@@ -53,27 +55,27 @@ template <typename Work>
   }
 }
 
-// Calls work(0), work(1), ..., work(threads - 1), each on its own thread, as far as the system can
-// provide threads and memory for them; work(0) is always called. Returns when all calls have ended.
-// `work` must not throw.
+// Calls work(0), work(1), ..., work(threads - 1), each on its own thread. If the system cannot
+// provide all threads, fewer calls are made; work(0) is always called. Returns when all calls have
+// ended. `work` must not throw.
 //
-// libgomp ends the process if it gets no thread or no memory for a team. So, as a test, the same
-// number of plain threads is started before an OpenMP region begins. If another process takes the
-// last thread in the microseconds after this test, the process ends with exit code 1, and the save
-// can be resumed like any killed save.
+// libgomp ends the process if it cannot start a thread or allocate memory for a team. To avoid
+// this, the same number of plain threads is started as a test before an OpenMP region begins. If
+// another process takes the last thread in the microseconds after this test, libgomp still ends the
+// process, with exit code 1, and the save can be resumed like any killed save.
 void run_team(int threads, const std::function<void(int)>& work);
 
 // Calls work() on a new thread and meanwhile() on the calling thread, and returns true when both
-// have ended. If the system provides no thread, calls neither and returns false. Neither function
-// may throw.
+// have ended. If no thread can be started, calls neither function and returns false. The functions
+// must not throw.
 [[nodiscard]] bool run_beside(const std::function<void()>& work,
                               const std::function<void()>& meanwhile);
 
-// Does the same as run_team(), but on C++ threads in every build, with work(0) on the calling
+// Works like run_team(), but uses C++ threads in every build, and runs work(0) on the calling
 // thread.
 void run_plain_team(int threads, const std::function<void(int)>& work);
 
-// The common part of parallel_for and parallel_tasks; run(threads, work) runs the team.
+// Implements parallel_for() and parallel_tasks(). run(threads, work) runs the team.
 template <typename RunTeam, typename Step>
 [[nodiscard]] Status run_steps(const RunTeam& run, std::size_t count, int threads,
                                const Step& step) {
@@ -111,10 +113,11 @@ template <typename Step>
   return run_steps(run_team, count, threads, step);
 }
 
-// Does the same on C++ threads. Use it for steps that are short (an OpenMP region takes 0.4 ms to
-// begin and end), that wait for a disk, or that leave objects behind, such as open files. Also, no
-// step of such a region runs on the calling thread, and allocators reuse the memory of ended
-// threads only after some delay, which made a linked save of 20,000 tensors take 7 % longer.
+// Works like parallel_for(), but uses C++ threads. Use this function for steps that are short (an
+// OpenMP region takes 0.4 ms to begin and end), that wait for a disk, or that create objects which
+// outlive the loop, such as open files. In an OpenMP region no step runs on the calling thread, and
+// allocators reuse the memory of ended threads only after some delay, which made a linked save of
+// 20,000 tensors take 7 % longer.
 template <typename Step>
 [[nodiscard]] Status parallel_tasks(std::size_t count, int threads, const Step& step) {
   return run_steps(run_plain_team, count, threads, step);

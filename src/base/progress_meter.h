@@ -18,19 +18,19 @@ inline constexpr std::chrono::milliseconds kProgressInterval{100};
   return fail(ErrorCode::kCancelled, "cancelled");
 }
 
-// Counts bytes and reports them. add() may be called from any thread, begin() and finish() only
-// while no other thread calls add().
+// Counts finished bytes and reports progress. add() may be called from any thread. begin() and
+// finish() may be called only while no other thread calls add().
 class ProgressMeter {
  public:
-  // `report` may be empty; it must outlive the meter.
+  // `report` may be empty, and must outlive the meter.
   explicit ProgressMeter(const ProgressFn& report) : report_(report) {}
 
   void begin(Phase phase, std::uint64_t bytes_total);
 
-  // Returns false once the callback has asked to stop.
+  // Adds to the number of finished bytes. Returns false once the callback has asked to stop.
   [[nodiscard]] bool add(std::uint64_t bytes);
 
-  // Does the same as add(), but returns kCancelled instead of false, for use with TRY.
+  // Works like add(), but returns kCancelled instead of false, for use with TRY.
   [[nodiscard]] Status step(std::uint64_t bytes) { return add(bytes) ? Status() : cancelled(); }
 
   [[nodiscard]] Phase phase() const { return phase_; }

@@ -13,12 +13,12 @@
 
 namespace onnx_external {
 
-// The size of a step, a multiple of every element size.
+// The size of a step, which is a multiple of every element size.
 inline constexpr std::uint64_t kReadStepBytes = std::uint64_t{1} << 20;
 
-// Splits [0, nbytes) into steps and calls step(first, bytes) for each, in order. The function has
-// to read the bytes [first, first + bytes.size()) into `bytes`, which is the start of `buffer`.
-// Stops at the first error.
+// Splits [0, nbytes) into steps and calls step(first, bytes) for each, in order. The function must
+// read the bytes [first, first + bytes.size()) of the tensor into `bytes`, which is the start of
+// `buffer`. Stops at the first error.
 template <typename Step>
 [[nodiscard]] Status for_each_step(std::uint64_t nbytes, IoBuffer& buffer, const Step& step) {
   for (std::uint64_t first = 0; first < nbytes; first += kReadStepBytes) {

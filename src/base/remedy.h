@@ -1,4 +1,4 @@
-// Builds errors that suggest an option of the library with which the work could succeed.
+// Creates errors that suggest options with which the operation may succeed.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace onnx_external {
   return Error{code, std::move(message), std::move(details)};
 }
 
-// Returns the failure value of any Result, with remedies in addition to the message.
+// Returns the failure value of any Result, like fail(), with remedies in addition to the message.
 [[nodiscard]] inline tl::unexpected<Error> fail_with(ErrorCode code, std::string message,
                                                      std::vector<Remedy> remedies) {
   return tl::unexpected<Error>(error_with(code, std::move(message), std::move(remedies)));
@@ -32,7 +32,7 @@ namespace onnx_external {
   return error;
 }
 
-// "--inputs 'x,mask'", ready to paste into a shell.
+// Returns the option as it is typed in a shell: "--inputs 'x,mask'".
 [[nodiscard]] std::string option_text(const Remedy& remedy);
 
 }  // namespace onnx_external

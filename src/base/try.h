@@ -1,4 +1,4 @@
-// Defines macros that return errors to the caller, the only macros in this library.
+// Defines macros that return errors to the caller. They are the only macros in this library.
 #pragma once
 
 #include <utility>
@@ -28,7 +28,8 @@
   ONNX_EXTERNAL_TRY_ASSIGN_IN(ONNX_EXTERNAL_NAME(try_, __COUNTER__), where, declaration, \
                               __VA_ARGS__)
 
-// The names are numbered, so that a lambda among the arguments may use the macros on the same line.
+// Each expansion gets a variable with a different number in its name, so that a lambda in the
+// arguments may use the macros on the same line.
 #define ONNX_EXTERNAL_NAME(prefix, number) ONNX_EXTERNAL_PASTE(prefix, number)
 #define ONNX_EXTERNAL_PASTE(prefix, number) prefix##number
 #define ONNX_EXTERNAL_TRY(result, ...)                       \

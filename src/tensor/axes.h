@@ -12,30 +12,31 @@
 
 namespace onnx_external {
 
-// Computes only strides and offsets; no element is moved. A reshape may merge dimensions that no
-// single stride can step through, such as those of a transposed tensor; such dimensions are kept
-// separately inside one axis. Negative dimensions and indices count from the end. All errors are
-// kMismatch; after an error, the axes are unspecified.
+// Only strides and offsets are computed, and no element is moved. A reshape may merge dimensions
+// that a single stride cannot describe, such as those of a transposed tensor. Such dimensions are
+// kept separately inside one axis. Negative dimensions and indices count from the end. All errors
+// are kMismatch. After an error, the axes are unspecified.
 class Axes {
  public:
-  // Requires: element_count(shape) succeeds; there are as many strides as dimensions, and none is
+  // Requires: element_count(shape) succeeds; there are as many strides as dimensions; no stride is
   // negative.
   Axes(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides);
 
-  // `dims` must contain each dimension once.
+  // Reorders the dimensions. `dims` must contain each dimension once.
   [[nodiscard]] Status permute(std::span<const std::int64_t> dims);
-  // One size may be -1.
+  // Changes the shape. One size may be -1.
   [[nodiscard]] Status reshape(std::span<const std::int64_t> shape);
   [[nodiscard]] Status slice(std::int64_t dim, std::int64_t start, std::int64_t stop);
 
   [[nodiscard]] Shape shape() const;
-  // The offset of the first element, in elements, from the first element of the original view.
+  // Returns the offset of the first element from the first element of the original view, in
+  // elements.
   [[nodiscard]] std::uint64_t offset() const { return offset_; }
-  // The strided dimensions of all axes, outermost first.
+  // Returns the strided dimensions of all axes, outermost first.
   [[nodiscard]] std::vector<StridedDim> dims() const;
 
  private:
-  // The strided dimensions that make up one dimension of the tensor, outermost first; never empty.
+  // The strided dimensions that form one dimension of the tensor, outermost first; never empty.
   using Axis = std::vector<StridedDim>;
 
   [[nodiscard]] static std::uint64_t size_of(const Axis& axis);

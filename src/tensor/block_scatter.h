@@ -1,5 +1,5 @@
-// Assembles a tensor that consists of blocks of equal size, most of which are zero, from the few
-// blocks that are stored (as in a sparse tensor).
+// Assembles a tensor of blocks of equal size from the few blocks that are stored, as in a sparse
+// tensor. All other blocks are zero.
 #pragma once
 
 #include <cstdint>
@@ -18,30 +18,31 @@ struct PlacedBlock {
   friend auto operator<=>(const PlacedBlock&, const PlacedBlock&) = default;
 };
 
-// Returns whether values of the type can be added exactly as torch adds them. False for float types
-// narrower than 32 bits, which torch rounds after each addition.
+// Returns whether values of the type can be added with the same result as in torch. False for float
+// types narrower than 32 bits, which torch rounds after each addition.
 [[nodiscard]] bool can_add(DType dtype);
 
-// Reads the assembled tensor. Immutable; as thread-safe as `values` is.
+// Reads the assembled tensor. Immutable. It may be called from several threads at once if `values`
+// may.
 class BlockScatter {
  public:
-  // `values` reads the stored blocks, which are contiguous. Blocks with the same index are added up
+  // `values` reads the stored blocks, which are contiguous. Blocks with the same index are summed
   // in the order of PlacedBlock::value. Requires: `placed` is sorted; block_bytes is a positive
   // multiple of the element size; can_add(dtype) if two blocks share an index; no byte offset
   // exceeds 2^64.
   BlockScatter(std::vector<PlacedBlock> placed, std::uint64_t block_bytes, DType dtype,
                ReadSource values);
 
-  // Reads the bytes from `first` on, with zeros where there is no block. Values that cannot be read
-  // directly into `out` are read in chunks of at most kChunkBytes.
+  // Reads the bytes from `first` on; bytes that belong to no stored block are zero. Values that
+  // cannot be read directly into `out` are read in chunks of at most kChunkBytes.
   [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const;
   static constexpr std::uint64_t kChunkBytes = std::uint64_t{256} << 10;
 
  private:
-  // Whole elements only.
+  // Reads like read(), but only whole elements.
   [[nodiscard]] Status read_elements(std::uint64_t first, std::span<std::byte> out) const;
-  // The number of blocks from `begin` on, and before `end`, that are contiguous in `values`; at
-  // most as many as fit into a chunk.
+  // Returns how many blocks from index `begin` on are contiguous in `values`. The run ends before
+  // `end` and fits into a chunk.
   [[nodiscard]] std::size_t run_length(std::size_t begin, std::size_t end) const;
   void place(std::size_t index, std::span<const std::byte> block, std::uint64_t skipped,
              std::uint64_t first, std::span<std::byte> out) const;

@@ -19,9 +19,9 @@ enum class CastPath : std::uint8_t {
   kPortable,  // plain loops, with the same results
 };
 
-// Converts all elements of `in` (little-endian) to `out`. The spans need no alignment. Requires:
-// can_cast_from(from), can_cast_to(to); both spans have the same number of elements and do not
-// overlap.
+// Converts all elements of `in` (little-endian) to `out`. The spans may have any alignment.
+// Requires: can_cast_from(from), can_cast_to(to); both spans have the same number of elements and
+// do not overlap.
 void cast_elements(DType from, DType to, std::span<const std::byte> in, std::span<std::byte> out,
                    CastPath path = CastPath::kBest);
 

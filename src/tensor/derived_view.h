@@ -1,5 +1,5 @@
-// Holds the view that results from applying a recipe to a tensor. If the recipe is empty, as in
-// most cases, it is the tensor's own view, which is not copied.
+// Holds the view that results from applying a recipe to a tensor. In most cases the recipe is
+// empty, and the result is the tensor's own view, which is not copied.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace onnx_external {
 
-// Refers to the tensor, which must outlive it.
-// Requires: apply_recipe(recipe, tensor) succeeds.
+// A view of a tensor, which must outlive this object. Requires: apply_recipe(recipe, tensor)
+// succeeds.
 class DerivedView {
  public:
   DerivedView(const TensorView& tensor, const Recipe& recipe) : view_(&tensor) {

@@ -1,4 +1,4 @@
-// Detects files in which zeros take the place of missing data, as after a download that broke off.
+// Detects files in which missing data was replaced by zeros, as after an interrupted download.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ struct StoredRange {
   std::uint64_t bytes = 0;
 };
 
-// Fails with kInvalidArgument if the zeros at the end of the data, or a hole in it, begin where
-// zeros in weights would not begin: inside a row, or inside a tensor that is followed by whole
-// matrices of zeros. Otherwise, if the last tensors, including matrices, are all zeros, which also
-// occurs in new models, returns a note that says so; if not, returns "". Reads backwards from the
-// end of the data up to the first byte that is not zero, usually only one block.
+// Fails with kInvalidArgument if the zeros at the end of the data, or a hole in it, begin at an
+// implausible position. Such positions are inside a row, or inside a tensor that is followed by
+// whole matrices of zeros. Otherwise, if the last tensors, including matrices, are all zeros, which
+// also occurs in new models, returns a note that says so. In all other cases returns "". Reads
+// backwards from the end of the data to the last byte that is not zero, usually only one block.
 [[nodiscard]] Result<std::string> check_is_not_missing(const SourceFile& file,
                                                        std::vector<StoredRange> ranges);
 

@@ -1,5 +1,5 @@
-// Converts recipes to and from the JSON in map files and manifests: a list of steps, each of which
-// is "NAME" or {"NAME": [NUMBER, ...]}.
+// Converts recipes to and from the JSON in map files and manifests. A recipe is a list of steps,
+// each of which is "NAME" or {"NAME": [NUMBER, ...]}.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace onnx_external {
 
-// Fails with kCorrupt if `steps` is not a list, has more than kMaxRecipeSteps steps and a cast, or
-// has a step that is unknown, has other members or lacks its numbers.
+// Parses a recipe. Fails with kCorrupt if `steps` is not a list, has more than kMaxRecipeSteps + 1
+// steps, or has a step that is unknown, has other members or lacks its numbers.
 [[nodiscard]] Result<Recipe> parse_recipe(const Json& steps);
 
-// ["transpose", {"slice": [0, 0, 128]}]
+// Formats a recipe: ["transpose", {"slice": [0, 0, 128]}].
 [[nodiscard]] std::string recipe_json(const Recipe& recipe);
 
 }  // namespace onnx_external

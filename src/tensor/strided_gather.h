@@ -1,5 +1,5 @@
-// Copies the elements of a strided view into row-major order, and reads the view's source in long
-// runs for speed.
+// Copies the elements of a strided view in row-major order. For speed, the view's source is read in
+// long runs.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,12 @@
 
 namespace onnx_external {
 
-// The size of the scratch memory that gather_strided() uses. It is small enough to stay in a core's
-// L2 cache between reading and reordering.
+// The size of the scratch memory that gather_strided() uses. It is small enough to remain in a
+// core's L2 cache between reading and reordering.
 inline constexpr std::uint64_t kGatherScratchBytes = std::uint64_t{512} << 10;
 
-// Reading a gap of this many bytes costs about as much as a system call.
+// The maximum size of a gap that is read along with the runs next to it. Reading such a gap takes
+// about as long as a system call.
 inline constexpr std::uint64_t kReadOverGapBytes = std::uint64_t{12} << 10;
 
 // Rounds a count down to a multiple of `of`; returns a count that is smaller than `of` unchanged.
@@ -25,8 +26,8 @@ constexpr std::uint64_t whole_multiple(std::uint64_t count, std::uint64_t of) {
   return count > of ? count / of * of : count;
 }
 
-// The dimensions of a view, outermost first. Strides are in bytes; 0 means expanded. Requires (of
-// all functions here): the whole view lies inside its source, so no sum overflows.
+// The dimensions of a view, outermost first. Strides are in bytes; 0 means expanded. All functions
+// in this header require that the whole view is inside its source, so that no sum overflows.
 struct StridedView {
   std::uint32_t element_bytes = 1;  // 1, 2, 4, 8 or 16
   std::vector<std::uint64_t> sizes;
@@ -40,13 +41,13 @@ struct StridedDim {
   friend auto operator<=>(const StridedDim&, const StridedDim&) = default;
 };
 
-// The dimensions of a view, outermost first. Dimensions of size 1 are dropped, and adjacent
-// dimensions that one stride can step through are merged. So a contiguous tensor of any shape
-// becomes one dimension with stride 1 (no dimension if it has a single element). Requires: no
-// dimension is 0.
+// Returns the dimensions of a view, outermost first. Dimensions of size 1 are dropped, and adjacent
+// dimensions that one stride describes are merged. A contiguous tensor of any shape therefore has
+// one dimension with stride 1, or none if it has a single element. Requires: no dimension is 0.
 [[nodiscard]] std::vector<StridedDim> merged_dims(const TensorView& view);
 
-// Fills `out` with bytes of the source; `offset` counts bytes from element 0 of the view.
+// A function that fills `out` with bytes of the source. `offset` is in bytes from element 0 of the
+// view.
 using ReadSource = std::function<Status(std::uint64_t offset, std::span<std::byte> out)>;
 
 // Writes the elements [first, first + out.size() / element_bytes) of the row-major tensor. Runs
@@ -58,8 +59,8 @@ using ReadSource = std::function<Status(std::uint64_t offset, std::span<std::byt
                                     std::span<std::byte> out, const ReadSource& read);
 
 // Returns the best distance in memory, in bytes, between rows of `row_bytes` bytes, or between
-// windows of a source. Rows a power of two apart compete for the same cache lines, so the distance
-// is an odd number of lines.
+// windows of a source. The distance is an odd number of cache lines, because rows whose distance is
+// a power of two compete for the same lines.
 [[nodiscard]] std::uint64_t spread_rows(std::uint64_t row_bytes);
 
 // Gathers a whole matrix; its rows are `pitch` bytes apart in the output. Requires: the view has

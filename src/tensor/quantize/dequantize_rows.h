@@ -17,10 +17,10 @@ struct PackedRowsView {
   std::span<const std::byte> zero_points;
 };
 
-// Writes (code - zero point) * scale as float32, rounded once: `columns` values for each row. If a
-// scale is infinite or NaN, the result is that of the multiplication. The rounding mode of the
-// thread has no effect. Requires: check_scheme(scheme) succeeds; the sizes match packed_layout()
-// for out.size() / columns rows.
+// Writes `columns` values for each row. A value is (code - zero point) * scale, rounded once to
+// float32. If a scale is infinite or NaN, the value is the result of the multiplication. The
+// rounding mode of the thread has no effect. Requires: check_scheme(scheme) succeeds; the sizes
+// match packed_layout() for out.size() / columns rows.
 void dequantize_rows(const Scheme& scheme, std::uint64_t columns, const PackedRowsView& rows,
                      std::span<float> out);
 

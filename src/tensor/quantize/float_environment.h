@@ -6,9 +6,9 @@
 
 namespace onnx_external {
 
-// Until the end of the scope, operations in this thread round to nearest, keep subnormal numbers
-// and raise no signal. The program, or a library that was linked with -ffast-math, may have changed
-// these settings.
+// During the scope, operations in this thread round to nearest, keep subnormal numbers and raise no
+// signals. This is necessary because the program, or a library that was linked with -ffast-math,
+// may have changed these settings.
 class DefaultFloatEnvironment {
  public:
   DefaultFloatEnvironment() {

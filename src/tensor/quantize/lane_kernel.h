@@ -1,12 +1,12 @@
-// Quantizes as many blocks at once as a SIMD vector has lanes.
+// Quantizes several blocks at the same time, one in each lane of SIMD vectors.
 //
 // Each source file that includes this header is compiled for a different processor. It defines
 // ONNX_EXTERNAL_LANES, the number of floats in a vector, which must not be wider than the
-// processor's vectors. After a transposition, each lane has one block and runs the sequential loop
-// of the rule in docs/quantize.md, so the results do not depend on the number of lanes. The source
+// processor's vectors. After a transposition, each lane has one block and executes the sequential
+// algorithm in docs/quantize.md, so the results do not depend on the number of lanes. The source
 // files are compiled without contracting multiplications and additions.
 //
-// Everything here is in an unnamed namespace, for the reason that lane_vectors.h gives.
+// Everything in this header is in an unnamed namespace, for the reason stated in lane_vectors.h.
 #pragma once
 
 #include <cfloat>
@@ -43,7 +43,7 @@ struct StoredScale {
   Words bits;
 };
 
-// Rounds to the nearest value of the type, ties to even.
+// Rounds a scale to the nearest value of the type, ties to even.
 ONNX_EXTERNAL_INLINE StoredScale stored(Floats scale, DType type) {
   const Words bits = (Words)scale;
   if (type == DType::kFloat32) {
@@ -73,8 +73,8 @@ struct Choice {
   Floats zero;
 };
 
-// Tries each factor: computes codes, and the best scale for these codes. Returns the scale with the
-// least error. `scale` and `low` are those of y.
+// Searches for the best scale. For each factor, computes codes, and the best scale for these codes.
+// Returns the scale with the smallest error. `scale` and `low` are those of `y`.
 ONNX_EXTERNAL_INLINE Choice search(const BlockJob& job, const Floats* y, Floats scale, Floats low,
                                    Floats zero, Floats top) {
   const Floats inverse = scale != 0.0F ? 1.0F / scale : Floats{};
@@ -103,11 +103,11 @@ ONNX_EXTERNAL_INLINE Choice search(const BlockJob& job, const Floats* y, Floats 
   return {best_product / best_square, best_zero};
 }
 
-// The parameters for encoding a block, for each lane.
+// For each lane, the parameters for computing the codes of a block.
 struct Encoding {
   Floats inverse;  // reciprocal of the scale
   Floats zero;
-  Floats unit;   // the factor by which values are multiplied before errors are summed up
+  Floats unit;   // factor by which values are multiplied before errors are summed
   Floats scale;  // scale of values in that unit
 };
 
@@ -208,7 +208,7 @@ ONNX_EXTERNAL_INLINE Extremes extremes_of(const Floats* x, std::uint32_t columns
   return found;
 }
 
-// Returns the scale of y = x * up for schemes without a search.
+// Returns the scale for values y = x * up, for schemes without a search.
 ONNX_EXTERNAL_INLINE Floats nearest_scale(const BlockJob& job, Floats high, Floats low) {
   if (job.zero_points) {
     return (high - low) / float((1U << job.bits) - 1);
@@ -216,7 +216,7 @@ ONNX_EXTERNAL_INLINE Floats nearest_scale(const BlockJob& job, Floats high, Floa
   return (-low >= high ? low : high) / -float(1U << (job.bits - 1));
 }
 
-// `scale` is the magnitude of the stored scale.
+// Returns the faults of a group. `scale` is the magnitude of the stored scale.
 ONNX_EXTERNAL_INLINE std::uint32_t faults_of(const BlockJob& job, const Extremes& found,
                                              Words scale) {
   const std::uint32_t too_large = job.scales_type == DType::kFloat16 ? kHalfOverflow : kInfinity;
@@ -233,8 +233,9 @@ ONNX_EXTERNAL_INLINE std::uint32_t faults_of(const BlockJob& job, const Extremes
 std::uint32_t quantize_group(const BlockJob& job, std::size_t first, std::size_t blocks,
                              Floats* x) {
   const Extremes found = extremes_of(x, job.block);
-  // Scale by a power of two to [2, 4), where no sum overflows; exact. Blocks whose numbers are all
-  // subnormal, or in the binade above, get the scale 0.
+  // Multiply the values by a power of two, so that the largest is in [2, 4), where no sum
+  // overflows. This is exact. Blocks whose values are all subnormal, or in the binade above, get
+  // the scale 0.
   const Words field = (Words)found.largest & kInfinity;
   const Words exponent = field > kLeastNormal ? field : all(kLeastNormal);
   const Floats up = (Floats)(all(255U << 23) - exponent);
@@ -256,7 +257,7 @@ std::uint32_t quantize_group(const BlockJob& job, std::size_t first, std::size_t
   StoredScale scale = stored(choice.scale * down, job.scales_type);
   const Words magnitude = (Words)scale.value & kMagnitude;
   const auto is_zero = magnitude < kLeastNormal;
-  // In a symmetric scheme it is -0, as ONNX Runtime's quantizer writes it for blocks of zeros.
+  // In a symmetric scheme the scale of a block of zeros is -0, as in ONNX Runtime's quantizer.
   const std::uint32_t zero_bits = job.zero_points                      ? 0
                                   : job.scales_type == DType::kFloat32 ? ~kMagnitude
                                                                        : 0x8000U;
@@ -281,8 +282,8 @@ std::uint32_t quantize_group(const BlockJob& job, std::size_t first, std::size_t
   return faults_of(job, found, magnitude);
 }
 
-// Prefetches the next group while the current one is computed, because its blocks are too far apart
-// for the processor's own prefetcher.
+// Prefetches the next group while the current group is computed, because the blocks are too far
+// apart for the processor's own prefetcher.
 ONNX_EXTERNAL_INLINE void expect_group(const BlockJob& job, std::size_t first) {
   constexpr std::size_t kLine = 64;
   const std::size_t bytes = std::size_t{job.block} * (job.values_type == DType::kFloat32 ? 4 : 2);

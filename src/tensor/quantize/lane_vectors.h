@@ -1,10 +1,10 @@
-// Defines SIMD vectors of ONNX_EXTERNAL_LANES floats for quantizing one block in each lane, with
-// functions that load blocks and store codes, and with the operations that differ between
-// processors. lane_kernel.h uses this header, and explains how both are compiled.
+// Defines SIMD vectors of ONNX_EXTERNAL_LANES floats, which have one block to quantize in each
+// lane. Also defines functions that load blocks and store codes, and the operations that differ
+// between processors. lane_kernel.h uses this header, and explains how both headers are compiled.
 //
-// Everything is in an unnamed namespace, and nothing here calls a function template of the standard
-// library. Otherwise the linker would keep only one copy of such a function, perhaps the one that
-// was compiled for a processor that this machine does not have.
+// Everything in this header is in an unnamed namespace, and calls no function template of the
+// standard library. Otherwise the linker would keep only one copy of such a function, which may be
+// the copy that was compiled for another processor.
 #pragma once
 
 #include <cstddef>
@@ -48,8 +48,8 @@ ONNX_EXTERNAL_INLINE Ints to_ints(Floats values) {
   return __builtin_convertvector(values, Ints);
 }
 
-// Return the larger or smaller value of each pair; b if the two are equal or one is NaN, like the
-// processor's instructions.
+// Return the larger or smaller value of each pair. If both values are equal or one is NaN, return
+// b, like the processor's instructions.
 #if defined(__AVX512F__)
 constexpr __mmask16 kAllLanes = 0xffff;  // GCC 12 warns about the forms without a mask
 ONNX_EXTERNAL_INLINE Floats larger(Floats a, Floats b) {
@@ -155,8 +155,8 @@ ONNX_EXTERNAL_INLINE Floats load(const std::byte* in) {
   return widened<kType>(__builtin_convertvector(halves, Words));
 }
 
-// Loads column k of `blocks` blocks into x[k]; lanes without a block of their own repeat the last
-// block.
+// Loads column k of `blocks` blocks into x[k]. If there are fewer blocks than lanes, the remaining
+// lanes repeat the last block.
 template <DType kType>
 void load_blocks(const std::byte* const* values, std::size_t blocks, std::uint32_t columns,
                  Floats* x) {
@@ -192,7 +192,7 @@ void load_blocks(const std::byte* const* values, std::size_t blocks, std::uint32
 
 // ---- Storing
 
-// Stores the words of each lane, one lane after another, `count` words each.
+// Stores `count` words of each lane, one lane after another.
 void store_words(const Words* words, std::size_t count, std::byte* out) {
   if (count % kLanes == 0) {
     for (std::size_t w = 0; w < count; w += kLanes) {

@@ -10,12 +10,12 @@
 
 namespace onnx_external {
 
-// One of the three tensors. It has the same rows as the matrix, contiguous and without gaps.
+// One of the three tensors. It has as many rows as the matrix, without gaps between them.
 struct PackedPart {
   DType dtype = DType::kUInt8;
-  Shape shape;                  // empty: the scheme has no such tensor
-  std::uint64_t row_bytes = 0;  // for one row of the matrix
-  std::uint64_t bytes = 0;      // for all rows
+  Shape shape;                  // empty if the scheme has no such tensor
+  std::uint64_t row_bytes = 0;  // bytes for one row of the matrix
+  std::uint64_t bytes = 0;      // bytes for all rows
 
   friend bool operator==(const PackedPart&, const PackedPart&) = default;
 };
@@ -26,8 +26,8 @@ struct PackedLayout {
   PackedPart codes;          // uint8 [N, nb, block * bits / 8]: codes along K, the first in the low
                              // bits
   PackedPart scales;         // Scheme::scales [N, nb]
-  // uint8 [N, ceil(nb * bits / 8)], packed like the codes; none if the scheme is symmetric. If it
-  // has terms, these instead, with the type and shape of the scales.
+  // uint8 [N, ceil(nb * bits / 8)], packed like the codes. Empty if the scheme is symmetric. If the
+  // scheme has terms, this is the tensor of terms, with the type and shape of the scales.
   PackedPart zero_points;
 
   [[nodiscard]] std::uint64_t bytes() const {
@@ -36,8 +36,8 @@ struct PackedLayout {
   friend bool operator==(const PackedLayout&, const PackedLayout&) = default;
 };
 
-// Errors: kInvalidArgument as for check_scheme(); kCorrupt for negative dimensions, and if the
-// three tensors together have more than 2^63-1 bytes.
+// Computes the layout of a matrix. Errors: kInvalidArgument as for check_scheme(); kCorrupt for
+// negative dimensions, and if the three tensors together have more than 2^63-1 bytes.
 [[nodiscard]] Result<PackedLayout> packed_layout(const Scheme& scheme, std::int64_t rows,
                                                  std::int64_t columns);
 

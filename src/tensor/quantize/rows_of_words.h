@@ -1,5 +1,5 @@
-// Unpacks 4-bit codes from words that each hold codes of several rows, as AWQ stores them, and
-// packs them along the rows.
+// Repacks 4-bit codes from words that hold codes of several rows, as in AWQ, to bytes that hold
+// codes of one row.
 #pragma once
 
 #include <cstddef>

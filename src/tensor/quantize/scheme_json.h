@@ -9,12 +9,12 @@
 
 namespace onnx_external {
 
-// {"bits": 4, "block": 64, "zero_points": true, "steps": 5, "scales": "float32"}; for kept codes,
-// "terms": true or false replaces "steps".
+// Formats a scheme: {"bits": 4, "block": 64, "zero_points": true, "steps": 5, "scales": "float32"}.
+// For kept codes, the member "terms" (true or false) replaces "steps".
 [[nodiscard]] std::string scheme_json(const Scheme& scheme);
 
-// Fails with kCorrupt for anything that is not such an object, for unknown members, and for schemes
-// that check_scheme() rejects.
+// Parses the result of scheme_json(). Fails with kCorrupt for any other JSON, for unknown members,
+// and for schemes that check_scheme() rejects.
 [[nodiscard]] Result<Scheme> parse_scheme(const Json& json);
 
 }  // namespace onnx_external

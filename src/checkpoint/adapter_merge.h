@@ -1,5 +1,5 @@
-// Merges LoRA adapters, saved by peft or as GGUF files, into the checkpoint of the model for which
-// they were trained (their base).
+// Merges LoRA adapters, which peft saved or which are GGUF files, into the checkpoint of their base
+// model, that is, the model for which they were trained.
 #pragma once
 
 #include <filesystem>
@@ -12,26 +12,26 @@
 
 namespace onnx_external {
 
-// Returns the folder of an adapter, if `path` is such a folder or the adapter_model.* in it;
-// otherwise nullopt. The folder of an adapter has adapter_config.json and adapter_model.*, and no
-// weights of a whole model.
+// Returns the folder of an adapter if `path` is that folder or the file adapter_model.* in it,
+// otherwise nullopt. A folder is an adapter if it has adapter_config.json and adapter_model.*, but
+// no weights of a complete model.
 [[nodiscard]] std::optional<std::filesystem::path> adapter_folder(
     const std::filesystem::path& path);
 
 // Replaces each tensor W that the adapter changes by W + scale * B @ A. The sum is computed in
-// float32 when the tensor is read, and rounded to the type of W. Tensors that the adapter stores
-// whole replace those of the base, as in peft.
+// float32 when the tensor is read, and rounded to the type of W. If the adapter stores a complete
+// tensor, this tensor replaces that of the base model, as in peft.
 //
-// `base`: the path of the checkpoint's first argument, whose config.json states the type of model.
-// kUnsupported if the adapter is more than two matrices per weight, such as DoRA; kMismatch and
-// kNotFound if it belongs to another base; kCorrupt if it is damaged.
+// `base` is the path of the base model's checkpoint; its config.json states the type of model.
+// Errors: kUnsupported if the adapter has more than two matrices per weight, such as DoRA;
+// kMismatch or kNotFound if the adapter belongs to another base model; kCorrupt if it is damaged.
 [[nodiscard]] Status merge_adapter(const std::filesystem::path& folder,
                                    const std::filesystem::path& base, const OpenOptions& options,
                                    CheckpointAccess::Contents& contents);
 
-// Merges an adapter in a GGUF file in the same way (is_gguf_adapter() in gguf/). `base` is a GGUF
-// model, or a folder or file next to a config.json; the numbers of attention heads are read from
-// it.
+// Merges an adapter that is a GGUF file (is_gguf_adapter() in gguf/), like merge_adapter(). `base`
+// is a GGUF model, or the folder of a config.json or a file in it. The numbers of attention heads
+// are read from the model or the config.
 [[nodiscard]] Status merge_gguf_adapter(const std::filesystem::path& path,
                                         const std::filesystem::path& base,
                                         CheckpointAccess::Contents& contents);

@@ -14,12 +14,12 @@ inline constexpr std::string_view kMergeByPeft =
     "merge it with peft: PeftModel.from_pretrained(base, ADAPTER).merge_and_unload(), and save the "
     "result";
 
-// kUnsupported unless the adapter is a plain LoRA, which only adds products of two matrices to
-// weights.
+// Fails with kUnsupported if the adapter is not a plain LoRA, which only adds products of two
+// matrices to weights.
 [[nodiscard]] Status check_adapter_settings(const Json& config);
 
-// Returns the factor of a module's product: alpha / rank, or alpha / sqrt(rank) if the settings say
-// so. kCorrupt if alpha is not a number.
+// Returns the factor by which the product of a module's matrices is multiplied: alpha / rank, or
+// alpha / sqrt(rank) if the config has use_rslora. Fails with kCorrupt if alpha is not a number.
 [[nodiscard]] Result<float> adapter_scale(const std::string& module, std::uint64_t rank,
                                           const Json& config);
 

@@ -1,5 +1,4 @@
-// Computes the bytes of a weight to which the product of two small matrices has been added, as for
-// a LoRA adapter.
+// Computes the sum of a weight and the product of two small matrices, as for a LoRA adapter.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +10,9 @@
 namespace onnx_external {
 
 // The sum that lora_sum() computes: weight + scale * left @ right, with `rows` times `columns`
-// elements. The sources supply elements in row-major order. A product of `rank` terms is summed in
-// double precision and in order, so the bytes depend neither on the number of threads nor on the
-// processor.
+// elements. The sources supply elements in row-major order. The `rank` terms of each product are
+// added in order and in double precision, so the result depends neither on the number of threads
+// nor on the processor.
 struct LoraProduct {
   ReadSource weight;
   ReadSource left;   // rows x rank
@@ -27,8 +26,8 @@ struct LoraProduct {
   float scale = 1;
 };
 
-// Returns a source of the sums, rounded to the type of the weight. Memory: while it reads, the
-// matrix `right` as float32.
+// Returns a source of the sums, rounded to the type of the weight. A read holds the matrix `right`
+// in memory as float32.
 [[nodiscard]] ReadSource lora_sum(LoraProduct product);
 
 // Returns a source of the elements of `from`, converted to another float type.

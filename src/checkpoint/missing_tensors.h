@@ -1,4 +1,4 @@
-// Detects checkpoint files in which a broken download left zeros instead of data.
+// Detects checkpoint files in which an interrupted download left zeros instead of data.
 #pragma once
 
 #include "checkpoint/storage/file_contents.h"
@@ -6,8 +6,8 @@
 
 namespace onnx_external {
 
-// Checks the files of all plain tensors whose bytes are not protected by a CRC-32, as
-// check_is_not_missing() does, and adds its notes to the contents.
+// Calls check_is_not_missing() for the files of all plain tensors without a CRC-32, and adds its
+// notes to the contents.
 [[nodiscard]] Status check_files(FileContents& contents);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Handles tensor names that occur in several checkpoint arguments: this is an error unless the
-// caller asked for an overlay, in which the last argument wins.
+// Handles tensor names that occur in several checkpoint arguments. This is an error, unless the
+// caller asked for an overlay, in which the tensor of the last argument is used.
 #pragma once
 
 #include <span>
@@ -11,9 +11,10 @@
 
 namespace onnx_external {
 
-// `arguments`: how messages refer to the arguments, by the indices in `contents.arguments`. With
-// `overlay`, a tensor whose name also occurs in a later argument is dropped and noted. Names within
-// one argument are unique already. Errors: kAmbiguous.
+// Fails with kAmbiguous if a name occurs in several arguments. With `overlay`, does not fail, but
+// drops the tensors whose names also occur in a later argument, and records them. `arguments` are
+// the names of the arguments for messages; contents.arguments has indices into this list. Requires:
+// names within one argument are unique.
 [[nodiscard]] Status check_names(CheckpointAccess::Contents& contents,
                                  std::span<const std::string> arguments, bool overlay);
 

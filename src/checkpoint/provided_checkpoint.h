@@ -1,4 +1,4 @@
-// Makes a checkpoint from tensors that are not in a checkpoint file, such as tensors in memory
+// Creates a checkpoint from tensors that are not in a checkpoint file, such as tensors in memory
 // (provided_tensors.h).
 #pragma once
 
@@ -16,7 +16,8 @@ enum class ProvidedNames : std::uint8_t {
   kAny,     // tensors of a model, distinguished by their index
 };
 
-// Does the same as checkpoint_of(); `names` says whether the names of the tensors must be unique.
+// Works like checkpoint_of(). With ProvidedNames::kAny, the names of the tensors need not be
+// unique.
 [[nodiscard]] Result<Checkpoint> provided_checkpoint(std::vector<ProvidedTensor> tensors,
                                                      const ProvidedOptions& options,
                                                      ProvidedNames names);

@@ -18,33 +18,33 @@
 
 namespace onnx_external {
 
-// Replaces each such call in a pickle by the persistent id of a storage, which find() then looks
-// up.
+// Replaces each call of _load_from_bytes() in a pickle by the persistent id of a storage, which
+// find() then looks up.
 class NestedStorages {
  public:
-  // `text_offset` is the offset of the pickle's text in the first file of `part`; nullopt if that
-  // file does not contain the text as it is, for example because the record is deflated. `part`
-  // must outlive this object.
+  // `text_offset` is the offset of the pickle in the first file of `part`, or nullopt if that file
+  // does not contain its bytes unchanged, for example because the record is deflated. `part` must
+  // outlive this object.
   NestedStorages(std::optional<std::uint64_t> text_offset, FileContents& part)
       : text_offset_(text_offset), part_(part) {}
 
-  // Replaces the calls. Calls with other arguments are left unchanged, and add_tensors then rejects
-  // their tensors. Errors: kCorrupt.
+  // Replaces the calls. A call whose argument is not a byte string with a torch storage is left
+  // unchanged, and add_tensors() then rejects its tensor. Errors: kCorrupt.
   [[nodiscard]] Status resolve(Pickle& pickle);
 
-  // Returns the storage's index in part.storages; nullopt if the storage is not nested. Errors:
-  // kCorrupt.
+  // Returns the index in part.storages of a nested storage, or nullopt if the storage is not
+  // nested. Errors: kCorrupt.
   [[nodiscard]] std::optional<Result<std::uint32_t>> find(const TensorDeclaration& declared);
 
  private:
-  // The bytes of a nested file: in the first file of the part, or in memory.
+  // The location of a nested file's bytes: in the first file of the part, or in memory.
   struct Source {
     std::shared_ptr<const std::string> memory;
     ByteRange place;
   };
   struct Nested {
     std::shared_ptr<const std::string> memory;
-    Storage storage;                     // its offset is relative to the start of the source
+    Storage storage;                     // `offset` is relative to the start of the source
     std::optional<std::uint32_t> index;  // in part.storages
   };
   struct NestedFile {
@@ -64,7 +64,8 @@ class NestedStorages {
 
   std::optional<std::uint64_t> text_offset_;
   FileContents& part_;
-  // Maps the bytes to the node of the persistent id; nullopt if the bytes are not a storage.
+  // Maps the bytes of a nested file to the node of its persistent id, or to nullopt if they are not
+  // a storage.
   std::map<SpelledBytes, std::optional<NodeId>> known_;
   std::map<std::string, Nested> storages_;
 };

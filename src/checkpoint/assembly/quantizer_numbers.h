@@ -1,7 +1,8 @@
 // Converts the scales and zero points of quantized tensors to the types that ONNX's
 // DequantizeLinear requires.
 //
-// Source: the operator's specification: x_scale is float32, and x_zero_point has the type of x.
+// According to the operator's specification, x_scale is float32, and x_zero_point has the type of
+// x.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +19,16 @@ struct Numbers {
   std::string bytes;
 };
 
-// Rounds to the nearest float32. kUnsupported if the result cannot be a scale because it is
-// infinite, zero, negative or NaN.
+// Rounds a scale to the nearest float32. Fails with kUnsupported if the result is infinite, zero,
+// negative or NaN.
 [[nodiscard]] Result<Numbers> scale_numbers(double scale);
-// Converts scales from float32 or float64. Also kUnsupported for other types.
+// Converts float32 or float64 scales. Also fails with kUnsupported for other types.
 [[nodiscard]] Result<Numbers> scale_numbers(const Numbers& scales);
 
-// Converts a zero point to the type of the integers. kUnsupported if it does not fit.
+// Converts a zero point to the type of the integers. Fails with kUnsupported if the value is out of
+// range.
 [[nodiscard]] Result<Numbers> zero_point_numbers(std::int64_t zero_point, DType integers);
-// Converts zero points from int32 or int64. Fractional ones (torch's
+// Converts int32 or int64 zero points. Floating-point zero points (torch's
 // per_channel_affine_float_qparams) stay unchanged.
 [[nodiscard]] Result<Numbers> zero_point_numbers(const Numbers& zero_points, DType integers);
 

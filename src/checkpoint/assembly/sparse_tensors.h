@@ -1,8 +1,9 @@
-// Makes sparse tensors dense. The zeros are filled in block by block while the tensor is read.
+// Converts sparse tensors to dense ones. The conversion is done block by block while the tensor is
+// read.
 //
 // Sources: torch/_utils.py (_rebuild_sparse_tensor); the invariants of torch.sparse_coo_tensor and
-// torch.sparse_compressed_tensor in torch's documentation. Duplicates are treated as
-// Tensor.to_dense() treats them.
+// torch.sparse_compressed_tensor in torch's documentation. Duplicate indices are handled as in
+// Tensor.to_dense().
 #pragma once
 
 #include "checkpoint/storage/computed_storages.h"
@@ -23,17 +24,17 @@ struct SparsePart {
 struct SparseTensor {
   SparseLayout layout = SparseLayout::kCoo;
   Shape shape;
-  SparsePart compressed;  // not for COO
+  SparsePart compressed;  // not used for COO
   SparsePart indices;
   SparsePart values;
 };
 
-// Returns a source of the dense tensor's bytes, which have the type of the values. All indices are
-// read and checked now, and take 16 bytes each; if some values must be added up, they also take 16
-// bytes each. Both are charged to `budget` before they are read. The values themselves are read
-// through the source later. kCorrupt: indices out of range or out of order, or parts whose shapes
-// do not fit together. kUnsupported: several values for one element, of a type that cannot be added
-// here. Requires: contiguous_nbytes of the shape and of each part succeed.
+// Returns a source of the dense tensor's bytes. Its element type is that of the values. This
+// function reads and checks all indices; the values are read later, by the source. Each index needs
+// 16 bytes of memory, and each value that must be summed needs 16 more. `budget` is charged before
+// they are read. Errors: kCorrupt for indices out of range or out of order, or parts with
+// inconsistent shapes; kUnsupported for several values for one element, if their type cannot be
+// summed. Requires: contiguous_nbytes of the shape and of each part succeed.
 [[nodiscard]] Result<ReadSource> make_dense(const SparseTensor& tensor, MemoryBudget& budget);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Turns tensor declarations into views: finds the storage of each tensor, and computes the tensors
-// that have no storage.
+// Converts tensor declarations to views of storages. If a tensor has no storage of its own, as for
+// sparse tensors, one is computed.
 #pragma once
 
 #include <map>
@@ -16,8 +16,8 @@
 
 namespace onnx_external {
 
-// Adds tensors to one FileContents. Data that several names share (the bytes of a numpy array, the
-// indices of a sparse tensor) is stored once.
+// Adds tensors to one FileContents. If several names refer to the same data (the bytes of a numpy
+// array, the indices of a sparse tensor), the data is stored once.
 class TensorAdder {
  public:
   // All arguments must outlive the adder.
@@ -37,7 +37,7 @@ class TensorAdder {
   [[nodiscard]] Result<std::uint32_t> storage_of_bytes(const TensorDeclaration& declared);
   [[nodiscard]] Result<TensorView> widened(const TensorView& halves);
   [[nodiscard]] Result<TensorView> dense_view(const TensorDeclaration& declared);
-  // A part of a sparse or quantized tensor.
+  // Returns a view of a part of a sparse or quantized tensor.
   [[nodiscard]] Result<TensorView> part_view(NodeId node);
 
   // The scales and zero points that accompany quantized integers.
@@ -58,12 +58,12 @@ class TensorAdder {
   const FindStorage& find_;
   FileContents& part_;
   MemoryBudget budget_;
-  // Reads compressed records from which data is computed.
+  // Inflates the compressed records from which data is computed.
   std::shared_ptr<InflatedStorages> inflated_;
 
   struct HeldBytes {
     std::uint32_t storage = 0;
-    bool lower_halves_are_zero = false;  // the lower half of each little-endian float32
+    bool lower_halves_are_zero = false;  // lower 16 bits of each float32
   };
   std::map<std::pair<SpelledBytes, ByteOrder>, HeldBytes> held_;
   std::map<std::pair<NodeId, SparseLayout>, TensorView> dense_;

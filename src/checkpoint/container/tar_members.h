@@ -10,8 +10,8 @@
 namespace onnx_external {
 
 // Returns the names of the regular members and the ranges of their bytes. Skips long names, sparse
-// files and other extensions. Reads only headers. kCorrupt: a bad checksum or size, or duplicate
-// names. kUnsupported: more than kMaxTarMembers members.
+// files and other extensions. Reads only headers. Errors: kCorrupt for a wrong checksum, an invalid
+// size, or duplicate names; kUnsupported for more than kMaxTarMembers members.
 inline constexpr std::size_t kMaxTarMembers = 10'000;
 [[nodiscard]] Result<std::map<std::string, ByteRange>> tar_members(const SourceFile& file);
 

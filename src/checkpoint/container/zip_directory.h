@@ -1,5 +1,5 @@
-// The steps of reading a zip file's central directory, which ZipArchive::open() calls in turn: find
-// it, parse it, and locate the data of its records.
+// Finds and parses the central directory of a zip file, and locates the data of its records.
+// ZipArchive::open() calls these functions in order.
 #pragma once
 
 #include <string>
@@ -17,18 +17,19 @@ struct ZipDirectoryRange {
   std::uint64_t bytes_behind = 0;  // bytes after the archive that are not its comment
 };
 
-// Finds the end record (or its zip64 form) and checks that the directory ends where the end records
-// begin.
+// Finds the end record (or the zip64 end record) and checks that the directory ends where the end
+// records begin.
 [[nodiscard]] Result<ZipDirectoryRange> find_zip_directory(const SourceFile& file);
 
 // Returns one entry per central header, in directory order. data_offset is not set yet. `directory`
-// holds the names and must outlive the entries.
+// is the bytes of the directory. The names of the entries point into it, so it must outlive them.
 [[nodiscard]] Result<std::vector<ZipEntry>> parse_zip_directory(const SourceFile& file,
                                                                 const std::string& directory,
                                                                 const ZipDirectoryRange& range);
 
-// Reads every local header and sets data_offset. Rejects local headers that contradict the central
-// ones, bytes before the first record, and records that overlap each other or the directory.
+// Reads every local header and sets data_offset. Fails for local headers that contradict the
+// central ones, for bytes before the first record, and for records that overlap each other or the
+// directory.
 [[nodiscard]] Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
                                      std::vector<ZipEntry>& entries);
 

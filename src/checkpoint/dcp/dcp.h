@@ -16,11 +16,12 @@ namespace onnx_external {
 inline constexpr std::string_view kDcpMetadataName = ".metadata";
 inline constexpr std::string_view kDcpSuffix = ".distcp";
 
-// Format "dcp". `metadata` is the file `.metadata`. Of the data files next to it, only those that
-// the selected tensors need are opened, in the same way as by open_shard. A tensor that consists of
-// one chunk is a plain storage; a tensor that consists of several chunks is computed while it is
-// read. kUnsupported: chunks that torch.save did not write or that it compressed. kCorrupt: chunks
-// that leave a hole, overlap, or do not have the declared type and shape; slices that share bytes.
+// Reads the format "dcp". `metadata` is the file `.metadata`. The data files next to it are opened
+// as by open_shard(), but only if selected tensors need them. A tensor that consists of one chunk
+// is a plain storage. A tensor that consists of several chunks is assembled while it is read.
+// Errors: kUnsupported for chunks that torch.save did not write, or that it compressed; kCorrupt
+// for chunks that leave a hole, overlap, or do not have the declared type and shape, and for slices
+// that share bytes.
 [[nodiscard]] Result<FileContents> read_dcp(std::shared_ptr<const SourceFile> metadata,
                                             const OpenOptions& options);
 

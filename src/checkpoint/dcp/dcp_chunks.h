@@ -1,5 +1,5 @@
-// Assembles a tensor from the chunks in which a distributed checkpoint stores it. A chunk is a box
-// of the tensor's elements.
+// Assembles a tensor from the chunks in which a distributed checkpoint stores it. A chunk is a
+// rectangular block of the tensor's elements.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace onnx_external {
 
-// Limits for check_cover(), which needs 8 bytes of memory per corner. Today's device meshes have up
-// to 4 dimensions; with higher limits, a small file could cause much work.
+// Limits for check_cover(), which needs 8 bytes of memory per corner. Current device meshes have up
+// to 4 dimensions. Without these limits, a small file could cause much work.
 inline constexpr std::size_t kMaxCutDimensions = 8;
 inline constexpr std::uint64_t kMaxChunkCorners = std::uint64_t{1} << 24;
 
@@ -26,14 +26,15 @@ struct ChunkBox {
   Shape sizes;  // all positive
 };
 
-// kCorrupt unless every element of `shape` is in exactly one box; the message names the first
-// element (in row-major order) that is in none or in several. Takes O(n log n) time for n corners.
-// A box has 2^k corners, where k is the number of dimensions that are cut. kUnsupported above
-// kMaxCutDimensions or kMaxChunkCorners. Requires: element_count(shape) succeeds and is not 0.
+// Checks that every element of `shape` is in exactly one box. Fails with kCorrupt otherwise; the
+// message states the first element (in row-major order) that is in no box or in several. Takes O(n
+// log n) time for n corners. A box has 2^k corners, where k is the number of dimensions that are
+// cut. Fails with kUnsupported above kMaxCutDimensions or kMaxChunkCorners. Requires:
+// element_count(shape) succeeds and is not 0.
 [[nodiscard]] Status check_cover(std::span<const std::int64_t> shape,
                                  std::span<const ChunkBox> boxes);
 
-// A chunk and the stored tensor with its elements.
+// A chunk, and the stored tensor that holds its elements.
 struct ChunkSource {
   ChunkBox box;
   TensorView view;  // has the shape of the box
@@ -52,14 +53,15 @@ class ChunkedTensor {
   ChunkedTensor& operator=(const ChunkedTensor&) = delete;
 
   // Reads the bytes [first, first + out.size()) of the contiguous, little-endian, row-major tensor.
-  // Each chunk in this range is read in the longest possible runs: directly into `out` if the run
-  // is contiguous there too, otherwise through kScatterBytes of scratch memory.
+  // Each chunk in this range is read in runs that are as long as possible. A run that is also
+  // contiguous in `out` is read directly into `out`, and any other run through kScatterBytes of
+  // scratch memory.
   [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const;
   static constexpr std::uint64_t kScatterBytes = std::uint64_t{256} << 10;
 
  private:
-  // Dimensions in bytes. The innermost dimension that is cut, and all dimensions inside it, are
-  // merged into one dimension that counts bytes.
+  // Dimensions for copying. The innermost dimension that is cut and all dimensions inside it are
+  // merged into one dimension, whose size is in bytes.
   struct Dims {
     std::vector<std::uint64_t> sizes;
     std::vector<std::uint64_t> steps;  // bytes from one index to the next
@@ -68,8 +70,8 @@ class ChunkedTensor {
     std::vector<std::uint64_t> offsets;
     Dims dims;
     std::uint64_t first = 0;     // the first byte of the chunk in the tensor
-    std::uint64_t end = 0;       // after its last byte
-    std::uint64_t furthest = 0;  // largest `end` of this chunk and all before it
+    std::uint64_t end = 0;       // the byte after its last byte
+    std::uint64_t furthest = 0;  // the largest `end` among this chunk and all earlier ones
     ElementReader reader;
   };
   struct Box;  // a box of the tensor that is read into `out`

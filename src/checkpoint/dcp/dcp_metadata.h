@@ -2,8 +2,7 @@
 // offset of each of their chunks.
 //
 // Source: torch/distributed/checkpoint/{metadata,filesystem,planner_helpers}.py (and the same under
-// torch/distributed/_shard/checkpoint in torch 1.13); docs/formats.md lists what is read. A pure
-// function.
+// torch/distributed/_shard/checkpoint in torch 1.13); docs/formats.md lists what is read.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +17,18 @@
 
 namespace onnx_external {
 
-// A range of bytes in a file next to `.metadata`, not yet checked against that file.
+// A range of bytes in a file next to `.metadata`. It has not been checked against the size of that
+// file.
 struct DcpSlice {
   std::string file;  // a plain name, without folders
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 };
 
-// A chunk of a tensor, with the tensor's rank. No size is 0: the empty chunks that idle ranks write
-// are skipped.
+// A chunk of a tensor, with as many dimensions as the tensor. No size is 0, because the empty
+// chunks that some ranks write are skipped.
 struct DcpChunk {
-  std::vector<std::int64_t> offsets;  // index in the tensor of the chunk's first element
+  std::vector<std::int64_t> offsets;  // position of the chunk's first element in the tensor
   Shape sizes;
   DcpSlice slice;
 };
@@ -40,16 +40,16 @@ struct DcpItem {
   std::string name;
   DcpPath path;  // {"model", "fc.weight"}; {name} if the planner recorded no path
   bool is_tensor = false;
-  std::string refusal;  // why the tensor cannot be read; "" if it can
+  std::string refusal;  // the reason why the tensor cannot be read; "" if it can
   DType dtype = DType::kFloat32;
   Shape shape;
   std::vector<DcpChunk> chunks;
 };
 
-// Returns the items in the order of the file; their names are unique. kUnsupported: another kind of
-// metadata, transformed bytes. kCorrupt: values of the wrong type, a chunk without an entry that
-// says where it is stored, an unsafe file name. The work is bounded by the size of the pickle, even
-// if its parts are shared many times.
+// Returns the items in the order of the file. Their names are unique. Errors: kUnsupported for
+// another kind of metadata, or transformed bytes; kCorrupt for values of the wrong type, a chunk
+// without a storage location, or an unsafe file name. The work is bounded by the size of the
+// pickle, even if the pickle refers to the same objects many times. A pure function.
 [[nodiscard]] Result<std::vector<DcpItem>> parse_dcp_metadata(const Pickle& pickle);
 
 }  // namespace onnx_external

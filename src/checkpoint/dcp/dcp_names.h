@@ -22,8 +22,8 @@ struct NamedDcpItems {
   std::vector<RefusedTensor> refused;
 };
 
-// Builds a tree from the paths of the items, then selects and names tensors in it exactly as in a
-// torch.save file. `options` and errors are those of name_tensors().
+// Builds a tree from the paths of the items, then selects and names the tensors in this tree by the
+// rules for torch.save files. `options` and errors are those of name_tensors().
 [[nodiscard]] Result<NamedDcpItems> name_dcp_items(const std::vector<DcpItem>& items,
                                                    const OpenOptions& options);
 

@@ -12,7 +12,7 @@
 namespace onnx_external {
 
 enum class FileFormat : std::uint8_t {
-  kTorchZip,  // any zip file; its records decide which kind
+  kTorchZip,  // any zip file; its records determine the format
   kSafetensors,
   kJson,         // perhaps a shard index
   kTorchLegacy,  // torch before 1.6, or _use_new_zipfile_serialization=False
@@ -26,8 +26,8 @@ enum class FileFormat : std::uint8_t {
 // Detects the format from the first bytes. Errors: kIo.
 [[nodiscard]] Result<FileFormat> sniff_format(const SourceFile& file);
 
-// Reads a file that itself holds tensors, in the format that its content shows. kUnsupported names
-// any other format.
+// Reads a file that contains tensors, after recognizing its format by its content. Fails with
+// kUnsupported for other formats; the message names the format.
 [[nodiscard]] Result<FileContents> read_checkpoint_file(std::shared_ptr<const SourceFile> file,
                                                         const OpenOptions& options);
 

@@ -15,13 +15,13 @@ namespace onnx_external {
 // Returns whether the archive has a record `serialized_exported_program.json` or `archive_format`.
 [[nodiscard]] bool is_exported_program(const ZipArchive& zip);
 
-// Format "torch-export". Lists the tensors of the state dict, then the constants (non-persistent
-// buffers, and tensors in the code). If an archive holds several programs, the key selects one by
-// name; the key "." or kEverything lists the tensors of all programs, prefixed with the programs'
-// names. With kRecordedInputs, lists the program's example inputs instead; kNotFound if there are
-// none. Errors as for read_torch_zip; kAmbiguous for several programs without a key; kUnsupported
-// for archives of compiled code only and for programs saved without their weights. Requires:
-// is_exported_program(zip).
+// Reads the format "torch-export". Lists the tensors of the state dict, then the constants
+// (non-persistent buffers, and tensors in the code). If an archive holds several programs, the key
+// selects one by name; the key "." or kEverything lists the tensors of all programs, prefixed with
+// the programs' names. With kRecordedInputs, lists the program's example inputs instead; kNotFound
+// if there are none. Errors as for read_torch_zip(); also kAmbiguous for several programs if no key
+// is given, and kUnsupported for archives that contain only compiled code and for programs without
+// their weights. Requires: is_exported_program(zip).
 [[nodiscard]] Result<FileContents> read_exported_program(const ZipArchive& zip,
                                                          const OpenOptions& options);
 

@@ -12,24 +12,25 @@
 
 namespace onnx_external {
 
-// Format "torch-zip", since torch 1.6: a zip file with a pickle and storages. One Storage for each
-// record that a listed tensor views. kCorrupt for a tensor that does not fit its record, a record
-// whose size is not the one that the pickle states, or a missing record. A tensor that cannot be
-// read makes the call fail (kUnsupported) or, with kEverything, is listed in `refused`. Requires:
-// the archive has a record data.pkl.
+// Reads the format "torch-zip" of torch 1.6 and later, which is a zip file with a pickle and
+// storages. The result has one Storage for each record that a listed tensor views. Fails with
+// kCorrupt for a tensor that exceeds its record, a record whose size differs from the size in the
+// pickle, or a missing record. If a tensor cannot be read, the call fails with kUnsupported or,
+// with kEverything, the tensor is listed in `refused`. Requires: the archive has a record data.pkl.
 [[nodiscard]] Result<FileContents> read_torch_zip(const ZipArchive& zip,
                                                   const OpenOptions& options);
 
-// Format "torch-legacy", written by torch 0.1.10 to 1.5, and by later versions with
-// _use_new_zipfile_serialization=False. One Storage, a plain range of the file, for each storage
-// that a listed tensor views. kCorrupt: a storage that is missing, duplicated, past the end of the
-// file, or not of the size that the pickle states. kUnsupported: storages of unknown classes.
+// Reads the format "torch-legacy", written by torch 0.1.10 to 1.5, and by later versions with
+// _use_new_zipfile_serialization=False. The result has one Storage, a plain range of the file, for
+// each storage that a listed tensor views. Errors: kCorrupt for a storage that is missing,
+// duplicated or past the end of the file, or whose size differs from the size in the pickle;
+// kUnsupported for storages of unknown classes.
 [[nodiscard]] Result<FileContents> read_torch_legacy(std::shared_ptr<const SourceFile> file,
                                                      const OpenOptions& options);
 
-// Format "pickle", in which storages are byte strings. If the pickle contains their bytes as they
-// are (protocols 3 to 5), the storages are plain ranges of the file; if it encodes them as text,
-// they are computed. Bytes after the pickle are ignored. Errors: kCorrupt, kUnsupported.
+// Reads the format "pickle", in which storages are byte strings. If the pickle contains these bytes
+// unchanged (protocols 3 to 5), the storages are plain ranges of the file. If it encodes them as
+// text, they are computed. Bytes after the pickle are ignored. Errors: kCorrupt, kUnsupported.
 [[nodiscard]] Result<FileContents> read_pickle_file(std::shared_ptr<const SourceFile> file,
                                                     const OpenOptions& options);
 

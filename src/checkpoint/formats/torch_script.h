@@ -8,14 +8,15 @@
 
 namespace onnx_external {
 
-// Constants in the code are named "CONSTANTS.c0", "CONSTANTS.c1", ..., as the code refers to them.
+// The name of the group of constants. The code of an archive refers to them as "CONSTANTS.c0",
+// "CONSTANTS.c1", ..., which are also their tensor names.
 inline constexpr const char* kScriptConstants = "CONSTANTS";
 
-// Format "torchscript", or "torchscript-mobile" if the archive has byte code for the mobile
-// interpreter. The state dict is the one that the loaded module would have. The constants are
-// listed if the key is "CONSTANTS", or if the module is frozen and so has no tensors of its own.
-// Packed quantized parameters are listed as opaque objects. Errors as for read_torch_zip. Requires:
-// the archive has the records data.pkl and constants.pkl.
+// Reads the format "torchscript", or "torchscript-mobile" if the archive has byte code for the
+// mobile interpreter. The state dict is that of the loaded module. The constants are listed if the
+// key is "CONSTANTS", or if the module has no tensors of its own because it is frozen. Packed
+// quantized parameters are listed as opaque objects. Errors as for read_torch_zip. Requires: the
+// archive has the records data.pkl and constants.pkl.
 [[nodiscard]] Result<FileContents> read_torch_script(const ZipArchive& zip,
                                                      const OpenOptions& options);
 

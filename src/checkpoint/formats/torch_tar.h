@@ -13,8 +13,8 @@
 
 namespace onnx_external {
 
-// Format "torch-tar". One Storage, a plain range of the file, for each storage that a listed tensor
-// views. Errors: kCorrupt; kUnsupported for any other tar file.
+// Reads the format "torch-tar". The result has one Storage, a plain range of the file, for each
+// storage that a listed tensor views. Errors: kCorrupt; kUnsupported for any other tar file.
 [[nodiscard]] Result<FileContents> read_torch_tar(std::shared_ptr<const SourceFile> file,
                                                   const OpenOptions& options);
 

@@ -1,4 +1,4 @@
-// Recognizes, by their names, files that a training run wrote next to the weights or instead of
+// Recognizes, by their names, files that a training run writes next to the weights or in place of
 // them.
 #pragma once
 
@@ -14,9 +14,9 @@ namespace onnx_external {
 // number generators) and no weights, such as the "optimizer.pt" that transformers' Trainer writes.
 [[nodiscard]] bool is_training_state(std::string_view name);
 
-// Recognizes files that are parts of one checkpoint, where each rank saved its own part, and says
-// how to join them: "'consolidated.00.pth' and 'consolidated.01.pth' are parts ...". Looks only at
-// the paths, which must differ only in numbers. Returns "" if they are not such parts.
+// Recognizes files that are parts of one checkpoint, each saved by a different rank, and says how
+// to join them: "'consolidated.00.pth' and 'consolidated.01.pth' are parts ...". The paths of such
+// parts differ only in numbers. Returns "" if the files are not such parts.
 [[nodiscard]] std::string rank_parts(std::span<const std::filesystem::path> paths);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Reads zip files that torch wrote. The records in a file decide which of torch's formats it has.
+// Reads zip files that torch wrote. The format is recognized by the records in the file.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace onnx_external {
 
-// Reads a torch.save file, a TorchScript archive or an exported program. kUnsupported names any
-// other zip file, and torch's formats without readable weights.
+// Reads a torch.save file, a TorchScript archive or an exported program. Fails with kUnsupported
+// for any other zip file, and for torch's formats without readable weights.
 [[nodiscard]] Result<FileContents> read_zip_checkpoint(std::shared_ptr<const SourceFile> file,
                                                        const OpenOptions& options);
 

@@ -1,13 +1,13 @@
-// The codebooks of GGUF's types IQ1, IQ2 and IQ3: tables from which a code selects an entry, a
-// vector of 4 or 8 small integers.
+// Provides the codebooks of GGUF's types IQ1, IQ2 and IQ3. A code is an index into a codebook,
+// whose entries are vectors of 4 or 8 small integers.
 #pragma once
 
 #include <cstdint>
 
 namespace onnx_external {
 
-// Each function returns a pointer to the first integer of entry 0; the others follow. The tables
-// are built once and never freed. Thread-safe.
+// Each function returns a pointer to the first integer of entry 0. The other integers and entries
+// follow. The tables are built once and never freed. Thread-safe.
 [[nodiscard]] const std::int8_t* iq1_entries();      // 2048 entries of 8 integers: -8, 0, 8
 [[nodiscard]] const std::int8_t* iq2_xxs_entries();  // 256 entries of 8: 8, 25, 43
 [[nodiscard]] const std::int8_t* iq2_xs_entries();   // 512 entries of 8

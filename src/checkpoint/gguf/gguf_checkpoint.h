@@ -11,11 +11,11 @@
 
 namespace onnx_external {
 
-// Formats "gguf" and "sharded gguf". If the model has several files, `file` is the first part, and
-// the others are next to it. Quantized blocks are listed as float32 tensors. With
-// OpenOptions::stored_parts, the tensors are listed as the files store them; so are those of a
-// model that cannot be mapped to transformers' names, with Selection::kEverything. kUnsupported,
-// Errors: kCorrupt, kMismatch, kNotFound, kIo.
+// Reads the formats "gguf" and "sharded gguf". If the model has several files, `file` is the first
+// part, and the other parts are in the same folder. Quantized blocks are listed as float32 tensors.
+// Tensors are listed as the files store them with OpenOptions::stored_parts, and, with
+// Selection::kEverything, if the model cannot be mapped to transformers' names. Errors:
+// kUnsupported, kCorrupt, kMismatch, kNotFound, kIo.
 [[nodiscard]] Result<FileContents> read_gguf(std::shared_ptr<const SourceFile> file,
                                              const OpenOptions& options);
 

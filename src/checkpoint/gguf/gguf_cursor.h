@@ -21,7 +21,7 @@ namespace onnx_external {
 
 class GgufCursor {
  public:
-  // Stops at byte `limit`; `file` must outlive this object.
+  // Reads at most the first `limit` bytes. `file` must outlive this object.
   GgufCursor(const SourceFile& file, std::uint64_t limit)
       : file_(file), end_(std::min(file.size(), limit)) {}
 
@@ -30,7 +30,8 @@ class GgufCursor {
   [[nodiscard]] std::uint64_t at() const { return at_; }
   [[nodiscard]] std::uint64_t left() const { return end_ - at_; }
 
-  // Reads a number of 1, 2, 4 or 8 bytes in the file's byte order. kCorrupt past the end.
+  // Reads a number of 1, 2, 4 or 8 bytes in the file's byte order. Fails with kCorrupt at the end
+  // of the data.
   template <std::unsigned_integral Number>
   [[nodiscard]] Result<Number> number() {
     Number value{};
@@ -43,12 +44,14 @@ class GgufCursor {
     return value;
   }
 
-  // Reads a string: its length in 8 bytes, then its bytes. kCorrupt past the end; kUnsupported if
-  // it has more than `most` bytes.
+  // Reads a string, which is stored as its length in 8 bytes, followed by its bytes. Fails with
+  // kCorrupt at the end of the data, and with kUnsupported if the string has more than `most`
+  // bytes.
   [[nodiscard]] Result<std::string> text(std::uint64_t most);
 
   [[nodiscard]] Status skip(std::uint64_t bytes);
-  // kCorrupt unless `count` items of at least `each` bytes fit into the rest.
+  // Fails with kCorrupt if fewer than `count` items of at least `each` bytes fit into the remaining
+  // data.
   [[nodiscard]] Status expect(std::uint64_t count, std::uint64_t each) const;
 
  private:

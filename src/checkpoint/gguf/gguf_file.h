@@ -1,5 +1,6 @@
-// Reads the header of one GGUF file: its metadata, and the table of its tensors, whose offsets and
-// sizes are checked. Source: ggml's gguf.cpp and docs/gguf.md; docs/formats.md has the rules.
+// Reads the header of one GGUF file, which consists of its metadata and the table of its tensors.
+// The offsets and sizes of the tensors are checked. Source: ggml's gguf.cpp and docs/gguf.md;
+// docs/formats.md has the rules.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,15 @@
 
 namespace onnx_external {
 
-// kShort keeps only short arrays of numbers, so that memory use does not depend on the size of the
-// vocabulary.
+// Decides which arrays of the metadata are kept in memory. With kShort, only short arrays of
+// numbers are kept, so that memory use does not depend on the size of the vocabulary.
 enum class GgufArrays : std::uint8_t { kShort, kAll };
 
 struct GgufTensor {
   std::string name;
   Shape shape;               // outermost dimension first, unlike in the file
-  std::uint32_t type = 0;    // ggml's id: one of block_types.h or a plain type
-  std::uint64_t offset = 0;  // of its bytes in the file
+  std::uint32_t type = 0;    // ggml's id (block_types.h)
+  std::uint64_t offset = 0;  // offset of its bytes in the file
   std::uint64_t bytes = 0;
 };
 
@@ -36,9 +37,9 @@ struct GgufFile {
   std::uint64_t tokens = 0;         // size of the vocabulary
 };
 
-// Checks every count, length and offset: the bytes of each tensor must be inside the file, and
-// those of different tensors must not overlap. Errors: kCorrupt, kUnsupported and kIo; the message
-// names the file.
+// Reads the header and checks every count, length and offset. The bytes of each tensor must be
+// inside the file, and must not overlap those of another tensor. Errors: kCorrupt, kUnsupported and
+// kIo; the message names the file.
 [[nodiscard]] Result<GgufFile> read_gguf_file(std::shared_ptr<const SourceFile> file,
                                               GgufArrays arrays);
 

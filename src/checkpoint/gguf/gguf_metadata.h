@@ -30,8 +30,8 @@ enum class GgufType : std::uint32_t {
   kFloat64 = 12,
 };
 
-// Limits on what is read from a file, far above those of real models (a vocabulary of 300,000
-// tokens takes 10 MiB).
+// Limits for reading a file. They are far above the values in real models: a vocabulary of 300,000
+// tokens takes 10 MiB.
 inline constexpr std::uint64_t kMaxGgufHeader = std::uint64_t{256} << 20;  // metadata and tensors
 inline constexpr std::uint64_t kMaxGgufKeys = 65'536;
 inline constexpr std::uint64_t kMaxGgufKeyBytes = 65'535;  // the format's own limit
@@ -45,7 +45,7 @@ struct GgufValue {
   GgufType type = GgufType::kUInt32;  // for an array, the type of the items
   bool is_array = false;
   std::uint64_t count = 1;  // number of items
-  // One of these vectors has the items; both are empty for an array that is not kept.
+  // The items are in one of these vectors. Both vectors are empty for an array that is not kept.
   std::vector<std::uint64_t> numbers;  // two's complement integers, or bits of doubles
   std::vector<std::string> texts;      // any bytes
 
@@ -58,16 +58,15 @@ struct GgufValue {
   }
   [[nodiscard]] bool is_kept() const { return numbers.size() + texts.size() == count; }
 
-  // Returns item `i`. Requires: the items are kept, and the value has the type.
-  [[nodiscard]] double real(std::size_t i = 0) const;  // for floats
+  // Return item `i`. Requires: the items are kept, and are floats or integers, respectively.
+  [[nodiscard]] double real(std::size_t i = 0) const;  // items that are floats
   [[nodiscard]] std::int64_t integer(std::size_t i = 0) const {
     return static_cast<std::int64_t>(numbers[i]);
   }
 
-  // Returns a single number that is not negative and neither a float nor a bool; nullopt for other
-  // values.
+  // Returns the value if it is a single, non-negative integer and not a bool; otherwise nullopt.
   [[nodiscard]] std::optional<std::uint64_t> uint() const;
-  // Returns a single string; null for other values.
+  // Returns the value if it is a single string; otherwise null.
   [[nodiscard]] const std::string* text() const;
 };
 
@@ -79,17 +78,18 @@ struct GgufEntry {
 struct GgufMetadata {
   std::vector<GgufEntry> entries;  // in the order of the file; keys are unique
 
-  // Null if there is no such key.
+  // Returns the value of a key, or null if the key does not exist.
   [[nodiscard]] const GgufValue* find(std::string_view key) const;
   // Returns the string of a key; empty if the key does not exist or its value is not a string.
   [[nodiscard]] std::string text(std::string_view key) const;
 };
 
-// Formats the type of a value: "uint32", "string", "float32[48]", "string[128256]".
+// Returns the type of a value as text, such as "uint32", "string", "float32[48]" or
+// "string[128256]".
 [[nodiscard]] std::string gguf_type_text(const GgufValue& value);
 
-// Describes a file that is not a language model, such as an adapter, and says what to do. Returns
-// "" for a language model. `tensors`: the number of tensors in the file.
+// Describes a file that is not a language model, such as an adapter, and says how to proceed.
+// Returns "" for a language model. `tensors` is the number of tensors in the file.
 [[nodiscard]] std::string gguf_other_kind(const GgufMetadata& metadata, std::size_t tensors);
 
 // Reads all metadata of a file, including arrays. If a model has several files, the first one has

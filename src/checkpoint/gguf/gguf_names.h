@@ -1,5 +1,5 @@
-// Maps the tensors in a GGUF model to the weights of transformers' checkpoint, including the order
-// of their rows. Pure: uses only names, shapes and metadata, and reads no tensor data.
+// Maps the tensors in a GGUF model to the weights of the model in transformers, including the order
+// of rows. Only names, shapes and metadata are used; tensor data is not read.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace onnx_external {
 
-// Returns all weights of a model, in the order of the architecture's table, layer by layer.
-// kUnsupported for an unsupported architecture, which the message names, and for files without
-// weights; kCorrupt for metadata that are missing or do not fit; kMismatch for tensors that are
-// missing, unexpected, or of other shapes than the metadata state.
+// Returns all weights of a model, in the order of the architecture's table, layer by layer. Errors:
+// kUnsupported for an unsupported architecture, which the message states, and for files without
+// weights; kCorrupt for missing or inconsistent metadata; kMismatch for tensors that are missing or
+// unexpected, or whose shapes contradict the metadata. A pure function.
 [[nodiscard]] Result<std::vector<GgufWeight>> name_gguf_weights(const GgufMetadata& metadata,
                                                                 std::span<const GgufTensor> tensors,
                                                                 std::uint64_t tokens);

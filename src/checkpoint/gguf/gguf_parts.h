@@ -13,7 +13,7 @@
 
 namespace onnx_external {
 
-// The files of a model, and the tensors of all of them.
+// The files of a model, and the tensors in all files.
 struct GgufModel {
   std::vector<GgufFile> parts;
   std::vector<GgufTensor> tensors;
@@ -25,13 +25,14 @@ struct GgufModel {
   [[nodiscard]] const GgufMetadata& metadata() const { return parts.front().metadata; }
 };
 
-// Reads the header of a file and, if it is the first of several parts, also the headers of the
-// other parts next to it. Long arrays are not kept. kCorrupt if the parts do not belong together;
-// errors of opening and of read_gguf_file().
+// Reads the header of a file. If the file is the first of several parts, also reads the headers of
+// the other parts, which are in the same folder. Long arrays are not kept. Fails with kCorrupt if
+// the parts do not belong together. Other errors are those of opening the files and of
+// read_gguf_file().
 [[nodiscard]] Result<GgufModel> read_gguf_parts(std::shared_ptr<const SourceFile> file);
 
-// Returns the name of the first part if `name` is that of a part ("NAME-00002-of-00003.gguf");
-// otherwise "".
+// If `name` is the name of a part, such as "NAME-00002-of-00003.gguf", returns the name of the
+// first part; otherwise "".
 [[nodiscard]] std::string first_gguf_part(std::string_view name);
 
 }  // namespace onnx_external

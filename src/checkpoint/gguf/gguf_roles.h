@@ -1,5 +1,5 @@
-// A table of the tensors that each GGUF architecture has, with their names in transformers and the
-// conversion between the two.
+// Defines a table of the tensors in each GGUF architecture, with their names in transformers and
+// the conversion to transformers' layout.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@ namespace onnx_external {
 // The conversion of a stored tensor to transformers' layout.
 enum class GgufForm : std::uint8_t {
   kSame,
-  kQuery,          // rows in another order (GgufArchitecture::permutes)
-  kKey,            // likewise
-  kQueryKeyValue,  // the rows of three tensors, one after another
+  kQuery,          // queries, with rows in another order (GgufArchitecture::permutes)
+  kKey,            // keys, with rows in another order
+  kQueryKeyValue,  // the rows of queries, keys and values, one after another
   kNorm,           // each value is larger by 1 than in transformers (GgufArchitecture::adds_one)
   kTransposed,     // transposed: the weight of a Conv1D
   kRow,            // [n] in the file, [1, n] in transformers
   kExperts,        // all experts in one tensor; in transformers, each expert has its own
   kTurned,         // all experts in one tensor, each transposed
-  kUp,             // like kGate; before it in the table
+  kUp,             // like kGate, which follows it in the table
   kGate,  // all experts, each transposed; in transformers, its rows and those of kUp alternate
   kBare,  // the name in transformers has no ".weight"
 };
 
-// Says which layers have a tensor.
+// States which layers have a tensor.
 enum class GgufNeed : std::uint8_t {
   kAlways,
   kMay,
@@ -42,8 +42,8 @@ enum class GgufBias : std::uint8_t { kNever, kMay, kAlways };
 //   N heads   H size of a head   Q all of the queries, K of the keys, U of the values, O of the
 //   outputs, P of Q, K and U   X experts   M inner size of an expert   S of the shared expert
 struct GgufRole {
-  std::string_view gguf;  // between "blk.3." (for tensors of layers) and ".weight"
-  std::string_view name;  // after the layer's prefix; '#' is replaced by the expert's index
+  std::string_view gguf;  // name in the file without ".weight" and, for layers, without "blk.3."
+  std::string_view name;  // name after the layer's prefix; '#' stands for the expert's index
   std::string_view dims;
   GgufForm form = GgufForm::kSame;
   GgufNeed need = GgufNeed::kAlways;

@@ -1,6 +1,6 @@
-// Reads GGUF weights of plain types that are not simply views of stored tensors, because their rows
-// are in another order or because 1 was added to the weights of a norm. (block_matrix.h reads
-// weights in quantized blocks.)
+// Reads GGUF weights of plain types that need a conversion, because their rows are in another order
+// or because 1 was added to the weights of a norm. (block_matrix.h reads weights in quantized
+// blocks.)
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace onnx_external {
 
-// The position of a stored tensor, all of which is inside the file.
+// The position of a stored tensor. The whole tensor is inside the file.
 struct GgufPlace {
   std::shared_ptr<const SourceFile> file;
   std::uint64_t offset = 0;
@@ -28,14 +28,14 @@ struct GgufRows {
   std::vector<GgufPlace> from;  // at least one; if several, their rows alternate
   std::uint64_t columns = 0;
   std::uint64_t first_row = 0;  // in each tensor
-  std::uint64_t rows = 0;       // of each tensor
+  std::uint64_t rows = 0;       // number of rows of each tensor
   std::uint64_t heads = 0;
   bool minus_one = false;
 
   [[nodiscard]] std::uint64_t row_bytes() const { return columns * byte_size(dtype); }
-  // Returns whether the rows are one range of a file in the right order.
+  // Returns whether the weight is a single range of a file and needs no conversion.
   [[nodiscard]] bool is_plain() const { return !minus_one && from.size() == 1 && heads == 0; }
-  // The element type of the resulting weight.
+  // Returns the element type of the resulting weight.
   [[nodiscard]] DType made_type() const { return minus_one ? DType::kFloat32 : dtype; }
 
   [[nodiscard]] std::size_t place_of(std::uint64_t row) const {
@@ -44,7 +44,7 @@ struct GgufRows {
   [[nodiscard]] std::uint64_t stored_row(std::uint64_t row) const;
 };
 
-// Returns a source of the weight's bytes, row-major and little-endian. A read takes about 2 MiB of
+// Returns a source of the weight's bytes, row-major and little-endian. A read needs about 2 MiB of
 // memory.
 [[nodiscard]] ReadSource gguf_numbers(GgufRows rows);
 

@@ -1,5 +1,5 @@
-// Looks up the dimensions of a GGUF model (width, heads, experts ...) by the letters that stand for
-// them in GgufRole::dims (gguf_roles.h).
+// Looks up the dimensions of a GGUF model (width, heads, experts ...) by their letters in
+// GgufRole::dims (gguf_roles.h).
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace onnx_external {
 
-// Limits far above those of real models; they bound the memory that lists of weights take.
+// Limits that bound the memory for lists of weights. They are far above the values in real models.
 inline constexpr std::uint64_t kMaxGgufLayers = 4096;
 inline constexpr std::uint64_t kMaxGgufExperts = 65'536;  // in all layers together
 
@@ -26,12 +26,11 @@ class GgufSizes {
   [[nodiscard]] std::uint64_t layers() const { return layers_; }
   [[nodiscard]] std::uint64_t experts() const { return experts_; }
 
-  // Reads the numbers of attention heads in a layer, which replace those of the previously entered
-  // layer. Errors: kCorrupt.
+  // Makes `layer` the current layer, and reads its numbers of attention heads. Errors: kCorrupt.
   [[nodiscard]] Status enter(std::uint64_t layer);
 
-  // Returns the size that a letter denotes; nullopt if neither the metadata nor a tensor has stated
-  // it yet.
+  // Returns the size that a letter denotes, or nullopt if it is not in the metadata and has not
+  // been learned from a tensor.
   [[nodiscard]] std::optional<std::uint64_t> of(char letter) const;
   void learn(char letter, std::uint64_t size) { learned_[index(letter)] = size; }
 
@@ -40,8 +39,8 @@ class GgufSizes {
       : metadata_(metadata), prefix_(std::string(architecture) + ".") {}
 
   static std::size_t index(char letter) { return static_cast<std::size_t>(letter - 'A'); }
-  // Returns the number under a key, or, if the value is an array, its element for the layer;
-  // nullopt if there is no such key.
+  // Returns the number under a key. If the value is an array, returns its element for the layer.
+  // Returns nullopt if the key does not exist.
   [[nodiscard]] Result<std::optional<std::uint64_t>> number(std::string_view key,
                                                             std::uint64_t layer = 0) const;
   [[nodiscard]] Result<std::uint64_t> needed(std::string_view key, std::uint64_t layer = 0) const;

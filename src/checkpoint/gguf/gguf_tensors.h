@@ -1,4 +1,4 @@
-// Lists the tensors of a GGUF model: their shapes and types, and how their bytes are read.
+// Lists the tensors of a GGUF model, with their shapes and types and the sources of their bytes.
 #pragma once
 
 #include <span>
@@ -14,8 +14,8 @@ namespace onnx_external {
 // blocks are listed as float32.
 [[nodiscard]] Result<FileContents> list_stored_gguf(const GgufModel& model);
 
-// Lists the weights with the names and the layout that they have in transformers. kUnsupported for
-// stored types that do not fit.
+// Lists the weights with the names and the layout that they have in transformers. Fails with
+// kUnsupported for a stored type that cannot be converted as required.
 [[nodiscard]] Result<FileContents> list_gguf_weights(const GgufModel& model,
                                                      std::span<const GgufWeight> weights);
 

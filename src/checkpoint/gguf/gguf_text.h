@@ -9,8 +9,8 @@
 
 namespace onnx_external {
 
-// Returns (key, value) in the order of the file: numbers as they are, strings in quotes and cut if
-// they are long, and arrays as their type and first items.
+// Returns pairs (key, value) in the order of the file. Strings are in quotes, and long strings are
+// shortened. Arrays are shown as their type and first items.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> gguf_texts(
     const GgufMetadata& metadata);
 

@@ -12,27 +12,27 @@
 namespace onnx_external {
 
 // The rows of stored tensors that make up a weight or a bias. A row is the last dimension of a
-// stored tensor. If the order of single values changes, as in a bias, each value is a row.
+// stored tensor. If single values are reordered, as in a bias, each value is a row.
 struct GgufWeight {
   std::string name;
-  // Indices of stored tensors of equal shapes; the rows of two tensors alternate.
+  // Indices of stored tensors of equal shapes. If there are two tensors, their rows alternate.
   std::vector<std::size_t> from;
-  // For each stored tensor: the index of a float32 tensor with a factor for all rows, or with one
+  // For each stored tensor, the index of a float32 tensor. It has one factor for all rows, or one
   // factor for each of several equal parts.
   std::vector<std::optional<std::size_t>> factors;
   std::uint64_t columns = 0;    // values in a row
   std::uint64_t first_row = 0;  // in each stored tensor
-  std::uint64_t rows = 0;       // of each stored tensor
-  // If there are heads: row (head, i, half) of the stored tensor is row (head, half, i) of the
-  // weight.
+  std::uint64_t rows = 0;       // number of rows of each stored tensor
+  // If not 0, the rows of heads are reordered: row (head, i, half) of the stored tensor is row
+  // (head, half, i) of the weight.
   std::uint64_t heads = 0;
   bool minus_one = false;   // 1 is subtracted from each value
   bool transposed = false;  // the last two dimensions of `shape` are exchanged
-  Shape shape;              // of the weight
+  Shape shape;              // shape of the weight
 
   // Exchanges the last two dimensions.
   void turn();
-  // Makes each value a row.
+  // Changes the description so that each value is a row.
   void split_rows();
 };
 

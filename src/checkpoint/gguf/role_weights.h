@@ -1,5 +1,5 @@
-// Splits and joins the rows of the tensors that a GGUF architecture stores (gguf_roles.h) into the
-// weights that transformers has.
+// Describes the weights of transformers as rows of the tensors that a GGUF architecture stores
+// (gguf_roles.h).
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,17 @@
 
 namespace onnx_external {
 
-// The stored tensors of one role in one layer, by index.
+// The indices of the stored tensors that have one role in one layer.
 struct GgufFound {
   std::optional<std::size_t> weight;
   std::optional<std::size_t> bias;
   std::optional<std::size_t> factor;
-  // (index of the expert, tensor), if each expert has its own tensor, as in old files.
+  // Pairs (index of the expert, index of the tensor), if each expert has its own tensor, as in old
+  // files.
   std::vector<std::pair<std::size_t, std::size_t>> experts;
 };
 
-// Collects the weights of a model. All arguments must outlive it.
+// Collects the weights of a model. All arguments of the constructor must outlive this object.
 class RoleWeights {
  public:
   RoleWeights(const GgufArchitecture& architecture, std::span<const GgufTensor> tensors,
@@ -34,8 +35,9 @@ class RoleWeights {
       : of_(architecture), tensors_(tensors), sizes_(sizes) {}
 
   // Adds the weights of a role. `name` is transformers' name without ".weight"; `up` are the
-  // tensors of kUp in the same layer. kCorrupt if heads have no halves. Requires: the role's needs
-  // are met, all shapes are the role's, and experts are sorted and complete.
+  // tensors of kUp in the same layer. Fails with kCorrupt if heads cannot be divided into halves.
+  // Requires: the tensors that the role needs exist and have its shapes, and experts are sorted and
+  // complete.
   [[nodiscard]] Status add(const GgufRole& role, const GgufFound& found, const GgufFound* up,
                            const std::string& name);
 

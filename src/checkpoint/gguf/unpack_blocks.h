@@ -1,5 +1,5 @@
-// Unpacks the blocks of quantized GGUF types into integers and scales (block_types.h). A block is
-// little-endian and needs no alignment. Each function has the name of the type that it unpacks.
+// Unpacks the blocks of quantized GGUF types into integers and scales (block_types.h). Blocks are
+// little-endian and may have any alignment. Each function is named after the type that it unpacks.
 #pragma once
 
 #include <bit>
@@ -24,7 +24,7 @@ template <typename Number>
   return std::bit_cast<float>(float_bits_of_half(block_number<std::uint16_t>(at)));
 }
 
-// Unpacks `count` consecutive blocks. The spans have room for all of them.
+// Unpacks `count` consecutive blocks. The spans of `out` have room for all blocks.
 inline void unpack_blocks(const BlockType& type, const std::uint8_t* blocks, std::size_t count,
                           const BlockCodes& out) {
   const std::size_t groups = type.groups();
@@ -35,9 +35,9 @@ inline void unpack_blocks(const BlockType& type, const std::uint8_t* blocks, std
   }
 }
 
-// The number of blocks that make up kMostBlockValues. Unpacking this many before their codes are
-// read is several times as fast as unpacking one small block at a time: its bytes would be read
-// while the processor is still storing them.
+// Returns the number of blocks that have kMostBlockValues values together. Code that unpacks this
+// many blocks before it reads their codes is several times as fast as code that unpacks one small
+// block at a time and reads its codes while the processor is still storing them.
 [[nodiscard]] inline std::size_t blocks_at_once(const BlockType& type) {
   return kMostBlockValues / type.values;
 }
@@ -60,15 +60,15 @@ void unpack_q5_0(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q5_1(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q8_0(const std::uint8_t* block, const BlockCodes& out);
 
-// Blocks of blocks, in which the scales of the inner blocks are themselves scaled.
+// Blocks that consist of inner blocks, whose scales are themselves scaled.
 void unpack_q2_k(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q3_k(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q4_k(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q5_k(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q6_k(const std::uint8_t* block, const BlockCodes& out);
 
-// Codes that are indices into a table of values: those of IQ4, and those of e2m1 with the values
-// doubled.
+// Codes that are indices into a table of values. The tables are that of IQ4, and that of e2m1 with
+// doubled values.
 void unpack_iq4_nl(const std::uint8_t* block, const BlockCodes& out);
 void unpack_iq4_xs(const std::uint8_t* block, const BlockCodes& out);
 void unpack_mxfp4(const std::uint8_t* block, const BlockCodes& out);
@@ -80,7 +80,7 @@ void unpack_tq2_0(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q1_0(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q2_0(const std::uint8_t* block, const BlockCodes& out);
 
-// Codes that are indices of vectors in a codebook (codebooks.h).
+// Codes that are indices into a codebook of vectors (codebooks.h).
 void unpack_iq1_s(const std::uint8_t* block, const BlockCodes& out);
 void unpack_iq1_m(const std::uint8_t* block, const BlockCodes& out);
 void unpack_iq2_xxs(const std::uint8_t* block, const BlockCodes& out);

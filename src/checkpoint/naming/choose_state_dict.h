@@ -9,10 +9,10 @@
 
 namespace onnx_external {
 
-// Returns the only dict that has tensors as values, at the root or below it through string keys. If
-// no dict has tensors as values, returns the only one that holds tensors in lists and tuples. A
-// list or tuple at the root is also searched, and may itself be the result. Errors: kNotFound;
-// kAmbiguous lists the candidates.
+// Returns the only dict that has tensors as values, at the root or nested under string keys. If no
+// dict has tensors as values, returns the only dict with tensors in lists and tuples. If the root
+// is a list or tuple, it is also searched, and may itself be the result. Errors: kNotFound;
+// kAmbiguous (the message lists the candidates).
 [[nodiscard]] Result<NodeId> choose_only_dict(const Pickle& pickle, const ClassFlattening* classes);
 
 // Returns the dict, list, tuple or flattened object at a dotted path of keys (including integer

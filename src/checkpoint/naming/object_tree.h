@@ -1,9 +1,9 @@
-// Flattens nested values: lists the parts of a value in a pickle, and gives each part a dotted
-// path.
+// Flattens nested values: lists the parts of a value in a pickle, and assigns a dotted path to each
+// part.
 //
-// The components of a path are the keys of dicts and the names of attributes as they are; indices
-// for the elements of lists, tuples and sets; and for classes in the caller's table, the names that
-// the class's function returns.
+// For dicts and attributes, the components of a path are the keys and names. For lists, tuples and
+// sets, they are the indices of the elements. For classes in the caller's table, they are the names
+// that the function for the class returns.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace onnx_external {
 
-// One part of a value. Keys are referenced, not copied, because a small pickle may use one long key
-// a million times.
+// One part of a value. It refers to its key and does not copy it, because a small pickle may use
+// one long key a million times.
 struct Child {
   static constexpr NodeId kIndex = 0xffffffff;  // the part is named by its index
   static constexpr NodeId kNamed = 0xfffffffe;  // the part is named Children::names[index]
@@ -33,31 +33,31 @@ struct Children {
   std::vector<std::string> names;  // returned by a class's function
 };
 
-// Returns a key or index as a component of a path; "#index" for a key that is neither a string nor
-// an int. The view is valid until `buffer` or `children` changes.
+// Returns the component of a path for a key or index. For a key that is neither a string nor an
+// int, this is "#index". The view is valid until `buffer` or `children` changes.
 [[nodiscard]] std::string_view component(const Pickle& pickle, const Children& children,
                                          const Child& child, std::string& buffer);
 
-// True if children_of() may find parts in the value.
+// Returns whether children_of() may find parts in the value.
 [[nodiscard]] bool has_children(const Pickle& pickle, NodeId id);
 
-// True if the value may contain tensors of a state dict: for dicts, lists, tuples, objects
-// constructed from arguments only (such as named tuples), and classes in the table.
+// Returns whether the value may contain tensors of a state dict. This is true for dicts, lists,
+// tuples, objects constructed only from arguments (such as named tuples), and classes in the table.
 [[nodiscard]] bool is_plain_tree(const Pickle& pickle, const ClassFlattening* classes, NodeId id);
 
-// True for an object whose class is in the table.
+// Returns whether the value is an object whose class is in the table.
 [[nodiscard]] bool is_flattened(const Pickle& pickle, const ClassFlattening* classes, NodeId id);
 
-// Returns the parts of a value. Each call charges the budget, also for a shared container, because
-// every copy takes time and memory. The state of a dict is not part of its content (state_dict()
-// stores `_metadata` there). The parts of other objects are their arguments, the elements added to
-// them, and their attributes. kCorrupt for duplicate keys; kUnsupported if the budget is used up;
-// errors of a class's function.
+// Returns the parts of a value. Each call charges the budget, even if the same container was
+// charged before, because every copy takes time and memory. The state of a dict, where state_dict()
+// stores `_metadata`, is ignored. The parts of other objects are their arguments, the elements
+// added to them, and their attributes. Errors: kCorrupt for duplicate keys; kUnsupported if the
+// budget is used up; errors of the function for a class.
 [[nodiscard]] Result<Children> children_of(const Pickle& pickle, NodeId id,
                                            const ClassFlattening* classes, WalkBudget& budget);
 
-// Returns the items of a dict. Charges the budget for each item, and more for long keys. kCorrupt
-// if a key is set twice (Python would keep the later value), because torch does not write such
+// Returns the items of a dict. Charges the budget for each item, and more for long keys. Fails with
+// kCorrupt if a key is set twice. Python would keep the later value, but torch does not write such
 // pickles. Requires: is_dict(pickle, id).
 [[nodiscard]] Result<Items> paid_items(const Pickle& pickle, NodeId id, WalkBudget& budget);
 

@@ -11,13 +11,13 @@
 
 namespace onnx_external {
 
-// Charges the budget for everything that one function reads, and records the first error. After an
-// error, the function sees only empty parts.
+// Charges the budget for everything that one call of a flattening function reads, and records the
+// first error. After an error, accessors return only empty results.
 class PickledValue::Visitor {
  public:
   Visitor(const Pickle& pickle, WalkBudget& budget) : pickle_(pickle), budget_(budget) {}
 
-  // Returns false if nothing more may be read.
+  // Charges the budget. Returns false if the budget is used up or there was an error.
   [[nodiscard]] bool pay(std::uint64_t count);
   void refuse(Error error) { status_ = status_ ? Status(fail(std::move(error))) : status_; }
 
@@ -31,7 +31,7 @@ class PickledValue::Visitor {
   Status status_;
 };
 
-// Lets the files of this folder create handles and read them.
+// Gives the files in this folder access to the node of a PickledValue.
 struct PickledValueAccess {
   using Visitor = PickledValue::Visitor;
 

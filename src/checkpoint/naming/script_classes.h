@@ -13,8 +13,8 @@
 
 namespace onnx_external {
 
-// Limits on the total code that is read; the lists of names in it take up to ten times as much
-// memory.
+// Limits for the total size of the code that is read. The lists of names that are extracted from
+// code need up to ten times as much memory.
 inline constexpr std::uint64_t kMaxScriptCodeBytes = std::uint64_t{256} << 20;
 inline constexpr std::uint64_t kMaxInflatedScriptCodeBytes = std::uint64_t{32} << 20;
 
@@ -22,11 +22,11 @@ struct ScriptClass {
   bool is_module = false;
   std::vector<std::string> parameters;
   std::vector<std::string> buffers;
-  bool lists_buffers = false;  // false: code of torch before 1.6, which lists only parameters
+  bool lists_buffers = false;  // false for code of torch before 1.6, which lists only parameters
 };
 
-// Reads `code/__torch__/a/b.py` when a class of `__torch__.a.b` is first requested. One thread at a
-// time.
+// Finds classes by name. The file `code/__torch__/a/b.py` is read when a class of `__torch__.a.b`
+// is first requested. For use by one thread at a time.
 class ScriptClasses {
  public:
   // `zip` must outlive this object.
@@ -34,13 +34,13 @@ class ScriptClasses {
 
   [[nodiscard]] std::string archive() const { return zip_.name(); }
 
-  // Returns nullptr if the archive has no code for that class. kCorrupt: a damaged record;
-  // kUnsupported: more than kMaxScriptCodeBytes of code, or kMaxInflatedScriptCodeBytes of
-  // compressed code.
+  // Returns a class, or nullptr if the archive has no code for it. Errors: kCorrupt for a damaged
+  // record; kUnsupported for more than kMaxScriptCodeBytes of code, or more than
+  // kMaxInflatedScriptCodeBytes of code in compressed records.
   [[nodiscard]] Result<const ScriptClass*> find(std::string_view module, std::string_view name);
 
  private:
-  using Classes = std::map<std::string, ScriptClass, std::less<>>;  // by name in the file
+  using Classes = std::map<std::string, ScriptClass, std::less<>>;  // by their names in the file
   const ZipArchive& zip_;
   std::map<std::string, Classes, std::less<>> files_;
   std::uint64_t bytes_left_ = kMaxScriptCodeBytes;

@@ -22,27 +22,31 @@ struct NamedTensors {
   std::vector<RefusedTensor> refused;
 };
 
-// All functions below build names by one rule (object_tree.h): keys, attribute names, and indices
-// of lists and tuples, joined by dots. `classes` may be null. The size of the pickle bounds the
-// work and the names, and cycles are cut off; kUnsupported if the limits are exceeded.
+// All functions below build names as object_tree.h describes, from keys, attribute names, and
+// indices of lists and tuples, joined by dots. `classes` may be null. Work and names are limited in
+// proportion to the size of the pickle; kUnsupported beyond these limits. Objects that contain
+// themselves are not walked again.
 
-// Names every tensor that can be reached from the root, including the parts of opaque objects. A
-// single tensor at the root has the path "". Shared parts are listed under each path.
+// Names every tensor that can be reached from the root, including the parts of opaque objects. If
+// the root is a tensor, its name is "". A tensor that can be reached by several paths is listed
+// under each path.
 [[nodiscard]] Result<NamedTensors> name_everything(const Pickle& pickle,
                                                    const ClassFlattening* classes = nullptr);
 
-// Names the tensors of one dict (choose_state_dict.h). If `key` is empty: the dict's values and the
-// contents of its lists, tuples and flattened objects, but not of dicts that are its values. With a
-// key ("." is the root): everything in the dict except opaque objects. kNotFound (no dict, no such
-// key), kAmbiguous (lists the candidates), kCorrupt (duplicate names).
+// Names the tensors of one dict (choose_state_dict.h). If `key` is empty, these are the dict's
+// values and the contents of its lists, tuples and flattened objects, but not the contents of dicts
+// in it. If a key is given ("." is the root), all contents of the dict are named except opaque
+// objects. Errors: kNotFound if there is no dict or no such key; kAmbiguous (the message lists the
+// candidates); kCorrupt for duplicate names.
 [[nodiscard]] Result<NamedTensors> name_state_dict(const Pickle& pickle, const std::string& key,
                                                    const ClassFlattening* classes = nullptr);
 
-// Names the recorded inputs of a model: "S.name" for keyword arguments, "S.[i]" for positional
-// ones, where S is the index of the input set and i the position; the parts of an argument follow
-// after dots. An input set is (args, kwargs), a dict, or a sequence of positional arguments; a list
-// of dicts, pairs or tuples is several input sets; a single tensor is one argument. kNotFound (an
-// input set without tensors), kUnsupported (an argument of a class that is not in the table).
+// Names the recorded inputs of a model: "S.name" for keyword arguments and "S.[i]" for positional
+// arguments, where S is the index of the input set and i the position. The parts of an argument
+// follow after dots. An input set is (args, kwargs), a dict, or a sequence of positional arguments.
+// A list of dicts, pairs or tuples is a list of input sets, and a single tensor is a single
+// argument. Errors: kNotFound for an input set without tensors; kUnsupported for an argument of a
+// class that is not in the table.
 [[nodiscard]] Result<NamedTensors> name_recorded_inputs(const Pickle& pickle,
                                                         const ClassFlattening* classes = nullptr);
 

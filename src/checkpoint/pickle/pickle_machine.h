@@ -1,5 +1,5 @@
-// The virtual machine that Pickle::parse() runs: a stack, a memo, and one step for each opcode.
-// Calls are recorded, not made.
+// Implements the virtual machine for Pickle::parse(), which has a stack, a memo, and one step for
+// each opcode. It records calls without making them.
 #pragma once
 
 #include <cstddef>
@@ -15,28 +15,28 @@
 
 namespace onnx_external {
 
-// Construct, then call run() once.
+// The virtual machine. Call run() once after construction.
 class PickleMachine {
  public:
   explicit PickleMachine(PickleText text);
   [[nodiscard]] Result<Pickle> run();
 
  private:
-  // Nodes that exist in every pickle. None is the first node, so that 0 can mean "no block" in
-  // chains.
+  // Nodes that exist in every pickle. The node of None is the first, so that 0 can mean "no block"
+  // in chains.
   static constexpr NodeId kNoneId = 0;
   static constexpr NodeId kFalseId = 1;
   static constexpr NodeId kTrueId = 2;
   static constexpr NodeId kEmptyTupleId = 3;
 
-  // Steps for the opcodes of protocol 2, which torch writes, of protocols 3 to 5, and of the text
-  // protocol 0. run() prefixes their error messages with "FILE: byte N: opcode 'X'".
+  // The steps for the opcodes of protocol 2 (which torch writes), of protocols 3 to 5, and of the
+  // text protocol 0. run() puts "byte N: opcode 'X'" in front of their error messages.
   [[nodiscard]] Status step(char op);
   [[nodiscard]] Status step_modern(char op);
   [[nodiscard]] Status step_text(char op);
   [[nodiscard]] Status refuse(char op) const;
 
-  // Values.
+  // Steps for values.
   template <typename Integer>
   [[nodiscard]] Status push_integer();
   [[nodiscard]] Status push_long(std::uint64_t length);
@@ -50,7 +50,7 @@ class PickleMachine {
   [[nodiscard]] Status check_protocol();
   [[nodiscard]] Status check_frame();
 
-  // Collections and objects.
+  // Steps for collections and objects.
   [[nodiscard]] Status pop_into_tuple(std::size_t count);
   [[nodiscard]] Status collect_marked(NodeKind kind);
   [[nodiscard]] Status append_one();
@@ -64,7 +64,7 @@ class PickleMachine {
   [[nodiscard]] Status build();
   [[nodiscard]] Status persistent();
 
-  // Memo and stack.
+  // Steps for the memo and the stack.
   [[nodiscard]] Status put(std::uint32_t index);
   [[nodiscard]] Status get(std::uint32_t index);
   template <typename Index>
@@ -79,7 +79,7 @@ class PickleMachine {
 
   // Helper functions of the steps above.
   [[nodiscard]] Status need(
-      std::size_t count) const;  // checks that there are `count` values above the last mark
+      std::size_t count) const;  // fails if there are fewer than `count` values above the last mark
   // Removes the mark, and returns the position of the first value above it.
   [[nodiscard]] Result<std::size_t> take_mark();
   [[nodiscard]] Result<std::string_view> line();
@@ -87,7 +87,7 @@ class PickleMachine {
   [[nodiscard]] Result<NodeId> add_text(NodeKind kind, std::string_view view);
   [[nodiscard]] Result<NodeId> add_decoded(const std::string& text);
   [[nodiscard]] Result<NodeId> add_tuple(
-      std::size_t from);  // pops the values from that position on
+      std::size_t from);  // pops all values from position `from` on
   [[nodiscard]] Result<NodeId> add_object(NodeId callable, NodeId arguments);
   [[nodiscard]] Status append_block(NodeId owner, NodeKind part, std::size_t from);
   [[nodiscard]] Status push(const Result<NodeId>& id) {
@@ -97,10 +97,10 @@ class PickleMachine {
     stack_.push_back(*id);
     return check_live();
   }
-  // The limit is checked on every push because single-byte opcodes can add to any of these, and the
-  // bytes of compressed pickles cost little to make.
+  // Checks the limit on references. This happens on every push, because a single-byte opcode can
+  // add to any of these containers, and a small compressed file may contain many such opcodes.
   [[nodiscard]] Status check_live() const {
-    constexpr std::size_t kFarWeight = 8;  // memory of a tree node, in units of a dense entry
+    constexpr std::size_t kFarWeight = 8;  // memory of a tree node relative to a dense entry
     const std::size_t live = marks_.size() + stack_.size() + memo_.size() +
                              kFarWeight * far_memo_.size() + pickle_.children_.size();
     return live <= kMaxReferencesPerNode * pickle_.text_.max_nodes ? Status()
@@ -115,7 +115,7 @@ class PickleMachine {
   std::vector<std::size_t> marks_;  // stack sizes at each MARK
   std::vector<NodeId> memo_;        // dense: indices 0, 1, 2, ...
   std::map<std::uint32_t, NodeId>
-      far_memo_;  // sparse indices; a tree, because a file could force hash collisions
+      far_memo_;  // sparse indices, in a tree, because a file could force hash collisions
   std::size_t next_cut_ = 0;
   bool stopped_ = false;
 };

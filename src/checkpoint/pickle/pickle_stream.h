@@ -1,8 +1,8 @@
-// Reads pickles that follow each other in a source, with other data between them.
+// Reads pickles that follow each other in a source, possibly with other data between them.
 //
-// The end of a pickle is found by decoding opcodes in reads of bounded size, so reading one pickle
-// never reads the source to its end. Byte strings that hold a whole torch file (such as the tensors
-// in plain pickles) are not loaded, whatever their size; Pickle::bytes_place() returns their range.
+// The end of a pickle is found by decoding opcodes in blocks of bounded size, so the rest of the
+// source is not read. Byte strings that hold a complete torch file (such as the tensors in plain
+// pickles) are not loaded; Pickle::bytes_place() returns their range.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +16,25 @@
 
 namespace onnx_external {
 
-// True for the first bytes of a legacy torch file, which begins with a pickled magic number.
+// Returns whether `head` is the beginning of a legacy torch file, which begins with a pickled magic
+// number.
 [[nodiscard]] bool is_legacy_torch(std::string_view head);
 inline constexpr std::uint64_t kLegacyHeadBytes = 32;  // bytes that is_legacy_torch() needs
 
-// One thread at a time.
+// A sequence of pickles in a source. For use by one thread at a time.
 class PickleStream {
  public:
-  // Reads the range [begin, end) of the source that `read` reads; all positions are positions in
-  // it.
+  // Reads pickles in the range [begin, end) of a source. All positions are positions in the source.
   PickleStream(ReadSource read, std::uint64_t begin, std::uint64_t end)
       : read_(std::move(read)), position_(begin), end_(end) {}
-  // Reads the whole file, which must outlive this object.
+  // Reads pickles in a whole file, which must outlive this object.
   explicit PickleStream(const SourceFile& file);
 
   [[nodiscard]] std::uint64_t position() const { return position_; }
   [[nodiscard]] std::uint64_t end() const { return end_; }
 
-  // Reads the pickle at position() and moves past its STOP. kCorrupt with "byte N: ...";
-  // kUnsupported for a pickle of more than kMaxPickleBytes.
+  // Reads the pickle at position() and moves past its STOP. Fails with kCorrupt and a message "byte
+  // N: ...", or with kUnsupported for a pickle of more than kMaxPickleBytes.
   [[nodiscard]] Result<Pickle> next();
 
   // Returns at most the next `count` bytes without moving position().

@@ -9,7 +9,7 @@
 
 namespace onnx_external {
 
-// Parses `text` as a number; nullopt if the whole text is not a number.
+// Parses the whole `text` as a number. Returns nullopt if it is not a number.
 template <typename T, typename... Base>
 std::optional<T> parse_number(std::string_view text, Base... base) {
   T value{};
@@ -23,7 +23,7 @@ std::optional<T> parse_number(std::string_view text, Base... base) {
 // Parses a float as written by repr() and returns its bits; for any other text, the bits of a NaN.
 [[nodiscard]] std::int64_t float_bits(std::string_view text);
 
-// Reverses Python's repr() of a str; unknown escapes stay as they are.
+// Reverses Python's repr() of a str. Unknown escapes stay unchanged.
 [[nodiscard]] std::string unescape(std::string_view text);
 
 // Converts Python's raw-unicode-escape (latin-1 bytes, \uXXXX and \UXXXXXXXX) to UTF-8.

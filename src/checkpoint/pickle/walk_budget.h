@@ -1,4 +1,4 @@
-// Limits the work that walking over the values of a pickle may take.
+// Limits the work for walking over the values of a pickle.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace onnx_external {
 inline constexpr std::size_t kMaxWalkDepth = 1000;
 inline constexpr std::size_t kMaxWalkPathBytes = std::size_t{1} << 20;  // in one name
 
-// A budget that is proportional to the number of nodes. If values are shared, a small file can list
-// the same tensor under many paths; legitimate files do so a few times, not thousands of times. All
+// A budget that is proportional to the number of nodes. Because values can be shared, a small file
+// can list the same tensor under thousands of paths, while normal files do so a few times. All
 // functions fail with kUnsupported once the budget is used up.
 class WalkBudget {
  public:
@@ -23,7 +23,8 @@ class WalkBudget {
       : visits_(65'536 + 16 * std::uint64_t{pickle.node_count()}),
         name_bytes_((std::uint64_t{16} << 20) + 64 * std::uint64_t{pickle.node_count()}) {}
 
-  // Shared parts are charged each time they are visited, because each visit takes time.
+  // Charges visits. A shared part is charged each time it is visited, because each visit takes
+  // time.
   [[nodiscard]] Status visit(std::uint64_t count = 1) { return take(visits_, count); }
   // Charges one visit, and more for a long text.
   [[nodiscard]] Status visit_text(std::string_view text) {

@@ -1,5 +1,5 @@
-// Caches rows of transposed tensors for later reads. The bytes of such a row are spread over the
-// whole file, so reading a few rows takes nearly as long as reading many.
+// Caches rows of transposed tensors for later reads. Because the bytes of such a row are spread
+// over the whole tensor in the file, reading a few rows takes nearly as long as reading many.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 namespace onnx_external {
 
 // The size of one band (a group of adjacent rows), and of all bands that are kept. With these
-// sizes, a save stays below 64 MiB.
+// sizes, a save needs less than 64 MiB of memory.
 inline constexpr std::uint64_t kBandBytes = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kKeptBandBytes = std::uint64_t{8} << 20;
 
@@ -45,8 +45,8 @@ class BandPool {
   std::uint64_t bytes_ = 0;
 };
 
-// Returns a source of the same bytes that reads them in bands of rows if the view is not
-// contiguous. `read` is a source of the row-major tensor's bytes.
+// Returns a source of the same bytes as `read`. If the view is not contiguous, it reads them in
+// bands of rows. `read` is a source of the row-major tensor's bytes.
 [[nodiscard]] ReadSource in_bands(const TensorView& view, ReadSource read,
                                   std::shared_ptr<BandPool> pool);
 

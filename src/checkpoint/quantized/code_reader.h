@@ -11,9 +11,9 @@
 namespace onnx_external {
 
 // Fills `out` with the codes of a block of the weight, row-major. `columns` is the number of
-// columns of the weight; `codes` may have another number of rows and columns, in the same row-major
-// order. Errors of reading. Requires: check_matrix() has accepted the codes; the block is inside
-// the weight.
+// columns of the weight. `codes` may have a different shape with the same number of codes in the
+// same row-major order. Errors are those of reading. Requires: check_matrix() has accepted the
+// codes; the block is inside the weight.
 [[nodiscard]] Status read_codes(const PackedCodes& codes, std::uint64_t columns,
                                 const MatrixBlock& block, std::span<std::uint8_t> out);
 

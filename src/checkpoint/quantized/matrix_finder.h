@@ -1,5 +1,6 @@
-// Collects the quantized weights of a checkpoint. The reader of a quantization method looks up the
-// stored tensors of a module by their names, and adds the weight that they make up.
+// Collects the quantized weights of a checkpoint. The reader for a quantization method uses a
+// MatrixFinder to look up the stored tensors of a module by name, and to add the weight that they
+// represent.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,11 @@
 
 namespace onnx_external {
 
-// A weight as the checkpoint will list it: a view of a storage that holds its floats.
+// A weight as the checkpoint will list it, with the shape of its dequantized values.
 struct FoundMatrix {
   QuantizedMatrix matrix;
   Shape shape;
-  bool transposed = false;         // the last two dimensions of `shape` are [columns, rows]
+  bool transposed = false;         // true if `shape` ends with [columns, rows]
   std::vector<std::size_t> parts;  // indices of the stored tensors, ascending
 };
 
@@ -39,29 +40,31 @@ class MatrixFinder {
   // file. `component` may itself contain dots.
   [[nodiscard]] std::vector<std::string> modules_with(std::string_view component) const;
 
-  // Returns the names that remain without an ending, which need not begin with a dot.
+  // Returns the names of tensors that end with `ending`, without this ending, which need not begin
+  // with a dot.
   [[nodiscard]] std::vector<std::string> names_before(std::string_view ending) const;
 
-  // Returns the tensor "module.component"; null if there is none or another weight already uses it.
+  // Returns the tensor "module.component", or null if there is no such tensor or another weight
+  // already uses it.
   [[nodiscard]] const TensorView* find(std::string_view module, std::string_view component) const;
   [[nodiscard]] const TensorView* find(std::string_view name) const;
 
   [[nodiscard]] StoredTensor stored(const TensorView& view) const;
 
-  // Adds a weight. `parts` are the names of the stored tensors that it replaces, without the
-  // module's name in front; names without a tensor are ignored. Errors of check_matrix().
-  // `matrix.name` is the name of the weight.
+  // Adds a weight, whose name is `matrix.name`. `parts` are the names of the stored tensors that it
+  // replaces, without the name of the module; names without a tensor are ignored. Errors are those
+  // of check_matrix().
   [[nodiscard]] Status add(QuantizedMatrix matrix, const std::string& module,
                            const std::vector<std::string_view>& parts);
   // Adds a weight whose stored tensors have no common module; `parts` are their full names.
   [[nodiscard]] Status add(FoundMatrix found, const std::vector<std::string>& parts);
 
-  // Decides whether an error in one weight ends the reading. If no settings say that the checkpoint
-  // is quantized, the tensors may be something other than parts of a weight; the error is then
-  // dropped, and the tensors stay unchanged. kIo always ends the reading.
+  // Decides whether an error in one weight is an error for the checkpoint. If no settings state
+  // that the checkpoint is quantized, the tensors may not be parts of a quantized weight. In this
+  // case the error is ignored, unless it is kIo, and the tensors stay unchanged.
   [[nodiscard]] Status accept(Status status);
 
-  // Removes from the list a tensor that has no meaning without its weight.
+  // Removes a tensor from the list, because it has no meaning without the weight.
   void hide(const TensorView& view);
 
   void note(std::string text) { notes_.push_back(std::move(text)); }
@@ -77,13 +80,13 @@ class MatrixFinder {
   std::shared_ptr<BandPool> bands_ = std::make_shared<BandPool>();
   const QuantSettings& settings_;
   NameMap<std::size_t> places_;
-  std::vector<bool> taken_;  // by index in `all_`: used by a weight or hidden
+  std::vector<bool> taken_;  // by index in `all_`: true if used by a weight or hidden
   std::vector<FoundMatrix> found_;
   std::vector<std::string> notes_;
 };
 
-// Lists the matrix in its own shape: [rows, columns], preceded by the number of matrices if there
-// are several.
+// Returns the matrix as a weight of shape [rows, columns] or, if there are several matrices,
+// [matrices, rows, columns].
 [[nodiscard]] FoundMatrix whole_matrix(QuantizedMatrix matrix);
 
 // Returns the view with its two dimensions exchanged.
@@ -91,15 +94,16 @@ class MatrixFinder {
 
 // Returns whether the view has `rank` dimensions, all of them at least 1.
 [[nodiscard]] bool has_rank(const TensorView* view, std::size_t rank);
-// Returns a dimension of a view as an unsigned number; dimensions are never negative.
+// Returns a dimension of a view as an unsigned number.
 [[nodiscard]] std::uint64_t dim(const TensorView& view, std::size_t axis);
 
-// Returns the error for stored tensors that do not fit together.
+// Returns the error for stored tensors whose shapes are inconsistent.
 [[nodiscard]] tl::unexpected<Error> do_not_fit(const TensorView& a, const TensorView& b);
 
-// Sets `group` and `groups` of the matrix from `count`, the number of values per row. `said` is the
-// group size that a config states; -1 or 0 means whole rows. If it is not stated or does not fit,
-// the number of columns must be a multiple of `count`. kCorrupt names the tensor `numbers`.
+// Sets `group` and `groups` of the matrix. `count` is the number of values in a row of `numbers`,
+// such as scales. `said` is the group size that a config states; -1 or 0 means whole rows. If the
+// config states no size or a size that does not match, the number of columns must be a multiple of
+// `count`. Fails with kCorrupt otherwise; the message states the tensor `numbers`.
 [[nodiscard]] Status set_groups(QuantizedMatrix& matrix, std::uint64_t count,
                                 std::optional<std::int64_t> said, const TensorView& numbers);
 

@@ -1,5 +1,5 @@
-// Reads the codes, scales and zero points of quantized weights (quantized_matrix.h), or the floats
-// that they stand for.
+// Reads the codes, scales and zero points of quantized weights (quantized_matrix.h), or their
+// dequantized values.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace onnx_external {
 
-// A block of a weight: rows [row, row + rows), counted over all its matrices, and columns [column,
-// column + columns).
+// A block of a weight, with the rows [row, row + rows), counted over all matrices, and the columns
+// [column, column + columns).
 struct MatrixBlock {
   std::uint64_t row = 0;
   std::uint64_t rows = 0;
@@ -30,38 +30,41 @@ struct BlockParts {
   std::uint64_t first_group = 0;
   std::uint64_t groups = 0;
   std::vector<double> scales;  // [rows, groups]
-  std::vector<double> zeros;   // [rows, groups]; empty if all are QuantizedMatrix::zero
+  std::vector<double> zeros;   // [rows, groups]; empty if all zero points are QuantizedMatrix::zero
   std::vector<double> minima;  // [rows, groups]; empty if there are none
 };
 
-// Whole rows of a matrix with blocks, in the layout of MatMulNBits.
+// Buffers for whole rows of a matrix with blocks, in the layout of MatMulNBits.
 struct KeptParts {
   std::span<std::byte>
-      codes;  // of 4 or 8 bits, the first in the low bits; the middle is 2^(bits-1)
+      codes;  // 4 or 8 bits per code, the first in the low bits; the middle is 2^(bits-1)
   std::span<std::byte> scales;  // float32 [rows, groups]
   // Float32 [rows, groups]: (middle - z) * s + b; empty if there is no b.
   std::span<std::byte> terms;
 };
 
-// Reads blocks, and checks the data while reading. Keeps in memory the group of each column and the
-// values that apply to whole matrices. Immutable; read() may be called from several threads at
-// once.
+// Reads blocks of a matrix, and checks the data while reading. The group of each column and the
+// values that apply to whole matrices are kept in memory. Immutable; read() may be called from
+// several threads at once.
 class MatrixRows {
  public:
-  // Reads the group of each column, if they are stored. kCorrupt if there is no such group; kIo.
+  // Opens a matrix, and reads the group of each column if the checkpoint stores these groups.
+  // Errors: kCorrupt if a stored group does not exist; kIo.
   [[nodiscard]] static Result<MatrixRows> open(std::shared_ptr<const QuantizedMatrix> matrix);
 
   [[nodiscard]] const QuantizedMatrix& matrix() const { return *matrix_; }
 
-  // The group of each column (act-order); empty if it is column / group.
+  // Returns the group of each column (act-order), or an empty list if column k is in group k /
+  // group.
   [[nodiscard]] const std::vector<std::uint32_t>& group_of_column() const { return order_; }
 
-  // Memory: about 1 byte per code, 8 per scale, zero point or minimum, and the bytes read. kIo,
-  // Errors: kCorrupt. Requires: the block is inside the matrix and not empty.
+  // Reads a block. Needs memory for the bytes read, about 1 byte per code, and 8 bytes per scale,
+  // zero point or minimum. Errors: kIo, kCorrupt. Requires: the block is inside the matrix and not
+  // empty.
   [[nodiscard]] Status read(const MatrixBlock& block, BlockParts& parts) const;
 
-  // Reads the scales, zero points and minima, and leaves `codes` unchanged. If `with_zeros` is
-  // false, `zeros` is not read.
+  // Reads the scales and minima of a block and, if `with_zeros` is true, its zero points. `codes`
+  // is left unchanged.
   [[nodiscard]] Status read_groups(const MatrixBlock& block, BlockParts& parts,
                                    bool with_zeros = true) const;
 
@@ -75,10 +78,10 @@ class MatrixRows {
   std::shared_ptr<const QuantizedMatrix> matrix_;
   std::vector<std::uint32_t> order_;
   std::vector<double> column_factors_;
-  std::vector<double> second_;  // second-level factors of the scales, one per matrix
+  std::vector<double> second_;  // one second-level factor of the scales per matrix
 };
 
-// Returns a source of the weight's bytes as float32 [matrices, rows, columns]. A read takes at most
+// Returns a source of the weight's bytes as float32 [matrices, rows, columns]. A read needs at most
 // a few MiB of memory.
 [[nodiscard]] ReadSource matrix_floats(std::shared_ptr<const QuantizedMatrix> matrix);
 

@@ -1,7 +1,7 @@
 // Declares the readers of quantization methods (GPTQ, AWQ, ...), one for each library's naming or
 // layout. Each reader adds the weights whose stored tensors it recognizes, and ignores all other
-// tensors. Errors: tensors with the method's names that do not fit together (kCorrupt), or that
-// have an unsupported layout (kUnsupported names it).
+// tensors. Errors: kCorrupt for recognized tensors that are inconsistent; kUnsupported for an
+// unsupported layout, which the message states.
 #pragma once
 
 #include "checkpoint/quantized/matrix_finder.h"

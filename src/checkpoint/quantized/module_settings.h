@@ -1,4 +1,4 @@
-// Looks up the quantization settings of a single module in those of its folder.
+// Looks up the quantization settings of a single module in the settings of its folder.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace onnx_external {
 
-// Returns the number under `key` for the module: from GPTQModel's "dynamic", AutoRound's
-// "extra_config", MLX's object with the module's name, or the config itself. Nullopt if none of
-// these has the key.
+// Returns the number under `key` that applies to the module. The key is looked up in GPTQModel's
+// "dynamic", in AutoRound's "extra_config", in MLX's object with the module's name, and in the
+// config itself. Returns nullopt if none of these has the key.
 [[nodiscard]] std::optional<std::int64_t> number_for(const QuantSettings& settings,
                                                      const std::string& module,
                                                      std::string_view key);
@@ -22,12 +22,12 @@ namespace onnx_external {
 // if the pattern uses features that no finite automaton supports, such as lookahead.
 [[nodiscard]] std::optional<bool> matches_start(std::string_view pattern, std::string_view text);
 
-// Returns the same for a match anywhere in the text.
+// Returns whether the pattern matches anywhere in the text. Nullopt as for matches_start().
 [[nodiscard]] std::optional<bool> is_found_in(std::string_view pattern, std::string_view text);
 
 // Returns the "weights" objects of compressed-tensors' "config_groups" that may describe the
-// module: those whose targets name the module; if there are none, those whose targets name a class
-// of modules.
+// module. These are the objects whose targets name the module or, if there are none, the objects
+// whose targets name a class of modules.
 [[nodiscard]] std::vector<const Json*> weight_args(const QuantSettings& settings,
                                                    const std::string& module);
 

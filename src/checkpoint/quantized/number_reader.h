@@ -10,7 +10,8 @@
 
 namespace onnx_external {
 
-// Rows [row, row + rows), counted over all matrices, and groups [group, group + groups).
+// The groups [group, group + groups) in the rows [row, row + rows), which are counted over all
+// matrices.
 struct GroupRange {
   std::uint64_t row = 0;
   std::uint64_t rows = 0;
@@ -18,8 +19,9 @@ struct GroupRange {
   std::uint64_t groups = 0;
 };
 
-// Fills `out` with the values in the range, [rows, groups]. `second`: the values of
-// GroupNumbers::second. Errors of reading. Requires: check_matrix() has accepted `numbers`.
+// Fills `out` with the values in the range, as [rows, groups]. `second` are the values of
+// GroupNumbers::second. Errors are those of reading. Requires: check_matrix() has accepted
+// `numbers`.
 [[nodiscard]] Status read_numbers(const GroupNumbers& numbers, const QuantizedMatrix& matrix,
                                   const GroupRange& range, std::span<const double> second,
                                   std::vector<double>& out);

@@ -1,12 +1,13 @@
-// Describes a quantized weight as its library stored it: the stored tensors with its codes, scales
-// and zero points, how they are packed, and the formula that computes the weight from them.
+// Describes a quantized weight in the form in which a quantization library stored it: the stored
+// tensors with codes, scales and zero points, their packing, and the formula for the weight.
 //
 //   w[n, k] = ((value(q[n, k]) - z[n, g]) * s[n, g] + b[n, g]) * c[k],   g = the group of column k
 //
-// z, b and c may be absent. All operations are in float64, and the result is rounded once to
-// float32; weights in blocks are rounded as their format requires. A checkpoint lists such a weight
-// as a float32 tensor under the name that it has in transformers; CheckpointAccess::quantized()
-// returns the description. matrix_rows.h reads the codes, scales and zero points.
+// The terms z, b and c are optional. All operations are in float64, and the result is rounded once
+// to float32. Weights that are stored in blocks are rounded as their format specifies. A checkpoint
+// lists such a weight as a float32 tensor under the name that it has in transformers;
+// CheckpointAccess::quantized() returns the description. matrix_rows.h reads the codes, scales and
+// zero points.
 #pragma once
 
 #include <cstdint>
@@ -23,21 +24,21 @@
 
 namespace onnx_external {
 
-// XORing int8 codes with this makes them unsigned; their zero points become larger by the same
-// amount.
+// Int8 codes become unsigned by XOR with this value, which also increases their zero points by 128.
 inline constexpr std::uint8_t kSignBit = 0x80;
 
 // A stored tensor, or a view of one. Its storage belongs to the checkpoint, so
-// Checkpoint::plain_range(view) returns where its bytes are in a file, if they are one range.
+// Checkpoint::plain_range(view) returns the range of a file with its bytes, if they are a single
+// range.
 struct StoredTensor {
   TensorView view;
-  ReadSource read;  // bytes of the contiguous, little-endian, row-major tensor
+  ReadSource read;  // reads the contiguous, little-endian, row-major tensor
 };
 
 // The axis along which consecutive codes share a word of a stored tensor.
 enum class CodeAxis : std::uint8_t { kColumns, kRows };
 
-// The arrangement of codes in words. Along the axis, code i of a line begins at bit
+// The arrangement of codes in words. Code i of a line along the axis begins at bit
 //
 //   (i / cycle) * cycle_bits + shifts[i % cycle]        (`parts` is 0), or
 //   (i % part) * cycle_bits + shifts[i / part]          (`parts` > 1; part = words of a line)
@@ -50,20 +51,20 @@ struct CodePacking {
   CodeAxis axis = CodeAxis::kColumns;
   std::uint32_t cycle_bits = 8;
   std::vector<std::uint32_t> shifts = {0};
-  // The number of parts of the axis among which the codes of a word are distributed.
+  // The number of parts into which the axis is divided, if a word has one code of each part.
   std::uint64_t parts = 0;
-  std::uint64_t part = 0;  // the number of codes in each
-  std::uint8_t flip = 0;   // XORed with each code: makes signed integers unsigned
+  std::uint64_t part = 0;  // the number of codes in each part
+  std::uint8_t flip = 0;   // XORed with each code, to make signed integers unsigned
 
-  // Returns whether the codes follow each other without gaps, the first one in the lowest bits.
+  // Returns whether the codes follow each other without gaps, starting in the lowest bits.
   [[nodiscard]] bool is_dense() const {
     return parts == 0 && shifts.size() == 1 && shifts[0] == 0 && cycle_bits == bits;
   }
 };
 
-// A matrix of codes, whose row-major order is that of the weight. `stored` has the words in
-// row-major order: with kColumns, the words of one row after another; with kRows, a line has one
-// word per column, which holds codes of several rows.
+// A matrix of codes, in the same row-major order as the weight. `stored` has the words in row-major
+// order. With kColumns, a line is a row of codes. With kRows, a line has one word per column, which
+// holds codes of several rows.
 struct PackedCodes {
   StoredTensor stored;
   CodePacking packing;
@@ -80,8 +81,8 @@ enum class GroupPlace : std::uint8_t {
   kCycle,  // at index (n * K + first column of g) % block
 };
 
-// Quantized scales, as in bitsandbytes, whose value in float32 is map[code] * absmax[i / block] +
-// offset.
+// Scales that are themselves quantized, as in bitsandbytes. The value of scale i is map[code] *
+// absmax[i / block] + offset, in float32.
 struct NestedNumbers {
   std::vector<float> map;  // 256 values
   StoredTensor absmax;     // float32
@@ -92,8 +93,8 @@ struct NestedNumbers {
 
 // The scales, fractional zero points or minima of a matrix, one value for each group.
 struct GroupNumbers {
-  StoredTensor stored;     // row-major; any float type, or 8, 16 or 32 bits of integers
-  bool exponents = false;  // a uint8 value e means 2^(e - 127)
+  StoredTensor stored;     // row-major; any float type, or integers of 8, 16 or 32 bits
+  bool exponents = false;  // values are uint8 exponents e, which mean 2^(e - 127)
   std::uint64_t count = 0;
   GroupPlace place = GroupPlace::kTable;
   std::uint64_t rows = 1;  // rows per matrix
@@ -102,8 +103,9 @@ struct GroupNumbers {
   std::uint64_t block = 0;
   std::optional<NestedNumbers> nested;
 
-  // With `inverse`, the reciprocal of each value is used. The value is divided by `divisor`, then
-  // multiplied by the second-level value of its matrix, or, with `second_divides`, divided by it.
+  // If `inverse` is set, the reciprocal of each value is used. The value is divided by `divisor`.
+  // Then it is multiplied by the second-level value of its matrix or, if `second_divides` is set,
+  // divided by that value.
   bool inverse = false;
   double divisor = 1;
   std::optional<StoredTensor> second;  // one value, or one per matrix
@@ -132,11 +134,11 @@ class BlockReader {
   virtual ~BlockReader() = default;
 
   [[nodiscard]] virtual bool has_minima() const = 0;
-  // Do the same as the functions of MatrixRows. Errors of reading.
+  // Work like the functions of MatrixRows with these names. Errors are those of reading.
   [[nodiscard]] virtual Status read(const MatrixBlock& block, BlockParts& parts) const = 0;
   [[nodiscard]] virtual Status read_floats(const MatrixBlock& block,
                                            std::span<float> out) const = 0;
-  // Writes whole rows in the layout of MatMulNBits; its blocks are the groups.
+  // Fills `out` with whole rows in the layout of MatMulNBits, with the groups as its blocks.
   [[nodiscard]] virtual Status read_kept(std::uint64_t row, std::uint64_t rows,
                                          const KeptParts& out) const = 0;
 };
@@ -146,7 +148,7 @@ struct QuantizedMatrix {
   std::string name;    // name of the weight
 
   // The weight consists of `matrices` matrices of `rows` x `columns`, one after another. `codes`
-  // has the same number of codes in the same order.
+  // has as many codes, in the same order.
   std::uint64_t matrices = 1;
   std::uint64_t rows = 0;
   std::uint64_t columns = 0;
@@ -156,17 +158,17 @@ struct QuantizedMatrix {
   std::vector<float> table;
 
   // Group g of a row consists of the columns [g * group, (g + 1) * group); the last group may have
-  // fewer. If the groups are arranged in another way, element k of `group_index` (int32 or int64
-  // [columns]) is the group of column k.
+  // fewer columns. If `group_index` (int32 or int64 [columns]) is set, element k of it is the group
+  // of column k instead.
   std::uint64_t group = 0;
   std::uint64_t groups = 0;
   std::optional<StoredTensor> group_index;
 
   GroupNumbers scales;
 
-  // At most one of these is set; if neither is, all zero points are `zero`.
+  // At most one of `zero_codes` and `zeros` is set. If neither is set, all zero points are `zero`.
   std::optional<PackedCodes> zero_codes;  // [rows of all matrices, groups], packed like codes
-  std::uint32_t zero_add = 0;             // added to each, modulo 2^bits
+  std::uint32_t zero_add = 0;             // added to each zero code, modulo 2^bits
   std::optional<GroupNumbers> zeros;      // fractional
   double zero = 0;
   double zeros_offset = 0;  // added to the values of `zeros`
@@ -175,29 +177,30 @@ struct QuantizedMatrix {
   bool minima_negated = false;                 // the stored values are -b
   std::optional<StoredTensor> column_factors;  // c in the formula, [columns]
 
-  // If not null, this reader supplies all of the above except the sizes, `zero` and the number of
-  // bits. The codes are then integers in the order of the columns.
+  // If not null, this reader supplies the codes, scales, zero points and minima; of the members
+  // above only the sizes, `zero` and the number of bits are used. The codes are then integers in
+  // the order of the columns.
   std::shared_ptr<const BlockReader> blocks;
 
   // The stored tensors that the weight replaces, with their storages.
   std::vector<TensorView> parts;
 
-  // Overflow is ruled out by check_matrix().
+  // Returns the number of rows in all matrices, which cannot overflow after check_matrix().
   [[nodiscard]] std::uint64_t all_rows() const { return matrices * rows; }
   [[nodiscard]] bool has_minima() const {
     return minima.has_value() || (blocks != nullptr && blocks->has_minima());
   }
 };
 
-// Checks every size and index in the matrix against the stored tensors, so that reading stays
-// inside them. kCorrupt names the tensors that do not fit. Every matrix in a checkpoint has passed
-// this check.
+// Checks every size and index in the matrix against the stored tensors, so that later reads stay
+// inside them. Fails with kCorrupt; the message states the inconsistent tensors. Every matrix in a
+// checkpoint has passed this check.
 [[nodiscard]] Status check_matrix(const QuantizedMatrix& matrix);
 
-// Describes the matrix: "GPTQ, 4 bits, groups of 128, with g_idx".
+// Describes a matrix in text: "GPTQ, 4 bits, groups of 128, with g_idx".
 [[nodiscard]] std::string describe_matrix(const QuantizedMatrix& matrix);
 
-// Return the values of E2M1, and those of an 8-bit float type.
+// Return all values of E2M1, and of an 8-bit float type, in the order of their codes.
 [[nodiscard]] std::vector<float> float4_table();
 [[nodiscard]] std::vector<float> float8_table(DType float8);
 

@@ -23,35 +23,37 @@ struct CheckpointAccess {
     return *checkpoint.contents_;
   }
   [[nodiscard]] static Contents& contents(Checkpoint& checkpoint) { return *checkpoint.contents_; }
-  // Makes a checkpoint without tensors.
+  // Creates a checkpoint without tensors.
   [[nodiscard]] static Checkpoint make_empty();
 
-  // The open files, with the same indices as Checkpoint::files().
+  // Returns the open files, with the same indices as Checkpoint::files().
   [[nodiscard]] static const std::vector<std::shared_ptr<const SourceFile>>& files(
       const Checkpoint& checkpoint);
 
-  // If the bytes that `view` needs are produced on demand (provided_tensors.h), produces them, and
-  // keeps them while the result lives. The thread must hold no other such bytes. Errors of the
-  // caller's function.
+  // If the bytes of `view` are produced on demand (provided_tensors.h), produces them and keeps
+  // them in memory during the lifetime of the result. Errors are those of the function that
+  // produces them. Requires: the calling thread holds no other such bytes.
   [[nodiscard]] static Result<MemoryRuns::Held> hold(const Checkpoint& checkpoint,
                                                      const TensorView& view);
 
-  // Appends the tensors of `others`, which are the data of models in memory. They are not keys of
-  // the checkpoint, and their names need not be unique.
+  // Appends the tensors of `others`, which are the data of models in memory. The appended tensors
+  // are not keys of the checkpoint, and their names need not be unique.
   static void append_existing(Checkpoint& checkpoint, const Checkpoint& others);
-  // The index of the first tensor that was appended; tensors().size() if there are none.
+  // Returns the index of the first tensor that append_existing() added, or tensors().size() if
+  // there is none.
   [[nodiscard]] static std::size_t first_existing(const Checkpoint& checkpoint);
-  // Returns the index of appended tensor `number`; kInvalidArgument if there is no such tensor.
+  // Returns the index of the appended tensor with this number. Fails with kInvalidArgument if there
+  // is no such tensor.
   [[nodiscard]] static Result<std::size_t> given_tensor(const Checkpoint& checkpoint,
                                                         std::uint64_t number);
 
-  // Returns the quantized weight from which the floats of a storage are computed; null if there is
-  // none.
+  // Returns the quantized weight from which the floats of a storage are computed, or null if there
+  // is none.
   [[nodiscard]] static std::shared_ptr<const QuantizedMatrix> quantized(
       const Checkpoint& checkpoint, std::uint32_t storage);
 
-  // Reads a whole matrix into rows that are `pitch` bytes apart; the bytes between the rows may
-  // change.
+  // Reads a whole matrix into rows that are `pitch` bytes apart. The bytes between the rows are
+  // unspecified.
   [[nodiscard]] static Status read_rows(const Checkpoint& checkpoint, const TensorView& view,
                                         std::uint64_t pitch, std::span<std::byte> out);
 };

@@ -1,5 +1,5 @@
-// Adds storages whose bytes are computed and not stored in a file, and limits the memory that they
-// take.
+// Adds storages whose bytes are computed instead of stored in a file, and limits the memory for
+// them.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,20 @@
 
 namespace onnx_external {
 
-// The budget for bytes of one FileContents that are kept in memory or added up. It grows with the
-// size of its files and with --max-expand, not with the sizes that the files declare.
-// (open_checkpoint.cc limits the tensors in the same way.)
+// Limits the bytes of one FileContents that are kept in memory or summed. The budget depends on the
+// size of the files and on OpenOptions::max_expand, not on sizes that the files declare.
+// (open_checkpoint.cc limits the sizes of tensors in the same way.)
 class MemoryBudget {
  public:
-  // `part` counts the bytes taken; it must outlive this object.
+  // `part` counts the bytes that are used, and must outlive this object.
   MemoryBudget(FileContents& part, std::uint64_t max_expand)
       : part_(part), max_expand_(max_expand) {}
 
-  // Takes count * each bytes. kUnsupported if fewer are left.
+  // Reserves count * each bytes. Fails with kUnsupported if fewer bytes are left.
   [[nodiscard]] Status take(std::uint64_t count, std::uint64_t each);
 
-  // kUnsupported if parts that were combined have together taken more than the budget.
+  // Fails with kUnsupported if `part` uses more than the budget, which is possible after several
+  // parts were combined.
   [[nodiscard]] Status check() { return take(0, 0); }
 
  private:
@@ -36,7 +37,7 @@ class MemoryBudget {
 };
 
 // Adds a storage of `bytes` bytes that are read through `source`, and returns its index. `from` are
-// the storages from which it is computed.
+// the storages from which the bytes are computed.
 [[nodiscard]] std::uint32_t add_computed(FileContents& part, std::uint64_t bytes, ReadSource source,
                                          std::vector<std::uint32_t> from = {});
 

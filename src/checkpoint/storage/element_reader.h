@@ -1,4 +1,4 @@
-// Reads the elements of a tensor in row-major order, from any type of storage.
+// Reads the elements of a tensor in row-major order, from any kind of storage.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,16 @@ namespace onnx_external {
 // Returns whether elements of this type must be byte-swapped on this machine.
 [[nodiscard]] bool needs_swap(const Storage& storage, DType dtype);
 
-// Immutable; read() may be called from several threads at once.
+// A reader for one tensor. Immutable; read() may be called from several threads at once.
 class ElementReader {
  public:
-  // `read_storage` reads the bytes of the storage, uncompressed. `view` must outlive the reader.
+  // `read_storage` is a source of the storage's bytes, after decompression. `view` must outlive the
+  // reader.
   ElementReader(const TensorView& view, const Storage& storage, ReadSource read_storage);
 
-  // Reads bytes [first, first + out.size()) of the row-major tensor; the range may begin and end
-  // inside elements. For strided views, kGatherScratchBytes of memory are needed in addition to
-  // `out`.
+  // Reads the bytes [first, first + out.size()) of the row-major tensor. The range may begin and
+  // end inside an element. For strided views, kGatherScratchBytes of memory are needed in addition
+  // to `out`.
   [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const;
 
   // Reads all elements of a matrix into rows that are `pitch` bytes apart; the bytes between rows

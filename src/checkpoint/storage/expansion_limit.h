@@ -1,5 +1,5 @@
-// Enforces OpenOptions::max_expand, the limit on how much larger than its file the contents of a
-// checkpoint may become.
+// Enforces OpenOptions::max_expand, which limits the size of a checkpoint's contents relative to
+// the size of its files.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace onnx_external {
 
-// The size of the floats of a quantized weight relative to 1-bit codes, the smallest ones. Each
-// code is used once.
+// The maximum ratio of the size of a quantized weight's floats to the size of its codes, for codes
+// of 1 bit. Each code is used once.
 inline constexpr std::uint64_t kFloatsPerCodes = 32;
 
 // Returns whether `bytes` exceeds both `max_expand` times `stored`, the bytes in the files, and
@@ -19,13 +19,13 @@ inline constexpr std::uint64_t kFloatsPerCodes = 32;
 [[nodiscard]] bool expands_too_far(std::uint64_t bytes, std::uint64_t stored,
                                    std::uint64_t max_expand);
 
-// kUnsupported in that case; the message names the option that raises the limit. `what` names the
-// tensors with these bytes: "the tensors to read".
+// Fails with kUnsupported if expands_too_far() is true. The message states the option that raises
+// the limit. `what` describes the tensors in the message: "the tensors to read".
 [[nodiscard]] Status check_expanded(const std::string& what, std::uint64_t bytes,
                                     std::uint64_t stored, std::uint64_t max_expand);
 
-// Checks all tensors together, because a small file can declare views of any total size, by a
-// stride of 0 or by many overlapping views. `where` is the file, for the message.
+// Checks the total size of all tensors, because a small file can declare views of any total size,
+// by a stride of 0 or by many overlapping views. `where` is the name of the file in the message.
 [[nodiscard]] Status check_tensor_expansion(const FileContents& all, std::uint64_t max_expand,
                                             const std::string& where);
 

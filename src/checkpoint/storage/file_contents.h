@@ -20,7 +20,7 @@ namespace onnx_external {
 
 struct QuantizedMatrix;  // quantized/quantized_matrix.h
 
-// torch's own limit, which keeps the work for one view small.
+// The maximum rank of a tensor, as in torch. It limits the work for one view.
 inline constexpr std::size_t kMaxRank = 64;
 
 // The tensors of one file, or of several files combined. Plain data.
@@ -36,19 +36,20 @@ struct FileContents {
   std::vector<std::pair<std::string, std::string>> tied_names;
   std::vector<std::string> notes;  // Checkpoint::notes()
 
-  // For each storage with `computed` set, by index: a function that reads its bytes, little-endian.
-  // The function may be called from several threads at once, and keeps its inputs alive.
+  // The sources of the storages for which Storage::computed is set, by index. A source reads the
+  // storage's bytes, little-endian. It may be called from several threads at once, and keeps its
+  // inputs alive.
   std::unordered_map<std::uint32_t, ReadSource> computed;
 
-  // For computed storages: the storages from which they are computed. The CRC-32s recorded for
-  // those also protect the computed bytes.
+  // For a computed storage, the storages from which it is computed. A CRC-32 that is recorded for
+  // one of them also protects the computed bytes.
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> made_of;
 
-  // For computed storages that are joined from views of other storages: these views.
+  // For a computed storage that is joined from views of other storages, these views.
   std::unordered_map<std::uint32_t, std::shared_ptr<const JoinedParts>> joined;
 
-  // For computed storages with the floats of a quantized weight: the description of the weight.
-  // `stored` are the stored tensors that such weights replace.
+  // For a computed storage with the floats of a quantized weight, the description of the weight.
+  // `stored` contains the stored tensors that such weights replace.
   std::unordered_map<std::uint32_t, std::shared_ptr<const QuantizedMatrix>> quantized;
   std::vector<TensorView> stored;
 
@@ -59,7 +60,7 @@ struct FileContents {
   std::uint64_t kept_bytes = 0;
 };
 
-// Appends everything in `part` except its format to `whole`, and adjusts the indices. Requires:
+// Appends the contents of `part`, except its format, to `whole`, and adjusts the indices. Requires:
 // `part` has no joined storages.
 void append_contents(FileContents& whole, FileContents part);
 
@@ -69,7 +70,7 @@ struct Checkpoint::Contents {
   FileContents all;
   std::vector<std::uint32_t> arguments;  // for each tensor, the index of its argument
   std::vector<OverlaidTensor> overlaid;
-  std::vector<CheckpointFile> files;  // all.files as callers see them
+  std::vector<CheckpointFile> files;  // all.files in the form that callers get
   // Number of tensors at the end of `all` that CheckpointAccess::append_existing() added.
   std::size_t given = 0;
   std::vector<std::vector<std::uint32_t>> keys_of;  // Checkpoint::made_of() of the first tensors

@@ -1,4 +1,5 @@
-// Decompresses deflated storages, each of them once, into one unnamed temporary file.
+// Decompresses deflated storages into one unnamed temporary file. Each storage is decompressed only
+// once.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +14,20 @@
 
 namespace onnx_external {
 
-// Creates a file in `folder` that has no name and disappears when its descriptor is closed.
+// Creates a file without a name in `folder`. Its disk space is freed when its descriptor is closed.
 [[nodiscard]] Result<UniqueFd> open_nameless_file(const std::filesystem::path& folder);
 
-// Thread-safe: if two threads request a storage, it is inflated once while both wait. Threads that
-// request different storages do not wait for each other.
+// The decompressed storages of a checkpoint. Thread-safe: if two threads request the same storage,
+// it is inflated once, and both wait for this. Threads that request different storages do not wait
+// for each other.
 class InflatedStorages {
  public:
   explicit InflatedStorages(std::filesystem::path scratch_dir)
       : scratch_dir_(std::move(scratch_dir)) {}
 
-  // Returns where the storage's bytes are, after checking their CRC. The descriptor stays open
-  // during the lifetime of this object. Errors: kCorrupt; kIo (scratch folder full or missing).
-  // Requires: storage.compression == kDeflate.
+  // Returns the location of the storage's inflated bytes, after checking their CRC. The descriptor
+  // stays open during the lifetime of this object. Errors: kCorrupt; kIo, for example if the
+  // scratch folder is full or missing. Requires: storage.compression == kDeflate.
   struct Place {
     int fd = -1;
     std::uint64_t offset = 0;
@@ -43,7 +45,7 @@ class InflatedStorages {
 
   std::filesystem::path scratch_dir_;
   std::mutex mutex_;  // guards the members below, but not the contents of the slots
-  UniqueFd fd_;       // opened for the first storage, then not changed
+  UniqueFd fd_;       // opened for the first storage, then never changed
   std::uint64_t end_ = 0;
   std::map<std::uint32_t, std::unique_ptr<Slot>> slots_;
 };

@@ -1,5 +1,6 @@
-// Reads views whose rows are spread over their storage, such as transposed matrices, in tiles:
-// blocks of elements that are long runs of bytes both in the storage and in the tensor.
+// Reads views whose rows are spread over their storage, such as transposed matrices, in tiles. A
+// tile is a block of elements that consists of long runs of bytes both in the storage and in the
+// tensor.
 #pragma once
 
 #include <cstdint>
@@ -15,41 +16,45 @@
 
 namespace onnx_external {
 
-// The memory of a tile, which allows runs of 4 KiB on both sides for any element type; and the
-// memory of a tile of whole rows, whose readers also need other buffers.
+// The memory of a tile. kTileBytes allows runs of 4 KiB both in the storage and in the tensor for
+// any element type. Tiles of whole rows are smaller, because their readers need additional buffers.
 inline constexpr std::uint64_t kTileBytes = std::uint64_t{16} << 20;
 inline constexpr std::uint64_t kWholeRowsTileBytes = std::uint64_t{8} << 20;
-// Besides its tile, a reader needs at most Checkpoint::kReadScratchBytes. With this many readers at
-// once, a save or a verification stays below 64 MiB; further threads wait.
+// The maximum number of readers at the same time; further threads wait. A reader needs its tile and
+// at most Checkpoint::kReadScratchBytes, so a save or a verification needs less than 64 MiB.
 inline constexpr int kMaxTiles = 3;
 
-// kWholeRows: tiles are whole rows of the tensor, so that read() passes all bytes on in order.
-// kAny: the fastest tiles.
+// The shape of tiles. With kWholeRows, tiles are whole rows of the tensor, so that read() passes
+// all bytes on in order. With kAny, tiles have the shape that is fastest.
 enum class TileShape : std::uint8_t { kAny, kWholeRows };
 
-// Receives a run of the tensor's bytes, which the function may change, and the run's offset.
+// A function that receives a run of the tensor's bytes, which it may modify, and the offset of the
+// run.
 using TakeRun = std::function<Status(std::uint64_t at, std::span<std::byte> run)>;
 
-// Immutable; read() may be called from several threads at once. `checkpoint` must outlive it.
+// A view that is read in tiles. Immutable; read() may be called from several threads at once. The
+// checkpoint must outlive this object.
 class TiledView {
  public:
-  // Returns nullopt for small views and for views that can be read efficiently in order. With
-  // `cast_to`, values are converted as by Checkpoint::read_as().
+  // Creates a reader for a view. Returns nullopt for small views and for views that can be read
+  // efficiently without tiles. If `cast_to` is given, values are converted as by
+  // Checkpoint::read_as().
   [[nodiscard]] static std::optional<TiledView> of(const Checkpoint& checkpoint,
                                                    const TensorView& view,
                                                    std::optional<DType> cast_to,
                                                    TileShape shape = TileShape::kAny);
 
-  // The size of the smallest chunk that consists of whole tiles and has at least `least` bytes.
-  // Reading the tensor in chunks of this size, counted from its start, is as efficient as reading
-  // it at once.
+  // Returns the size of the smallest chunk that consists of whole tiles and has at least `least`
+  // bytes. Reading the tensor from its start in chunks of this size is as efficient as reading it
+  // in a single call.
   [[nodiscard]] std::uint64_t chunk_bytes(std::uint64_t least) const;
 
   // Passes the bytes [first, first + length) of the row-major tensor to `take`. The runs of each
-  // row come in order, but several rows are interleaved. `tile` grows to the largest tile, plus up
-  // to 127 bytes between rows of 1 KiB and more. `crc`: unless null, receives the CRC-32 of the
-  // bytes. Stops at the first error of `take`. Errors as for Checkpoint::read(). Requires: `first`
-  // and `length` are multiples of chunk_bytes(1), except that the last chunk may be shorter.
+  // row come in order, but several rows are interleaved. `tile` is enlarged to the size of the
+  // largest tile, plus up to 127 bytes between rows of 1 KiB and more. If `crc` is not null, it
+  // receives the CRC-32 of the bytes. Stops at the first error of `take`. Errors as for
+  // Checkpoint::read(). Requires: `first` and `length` are multiples of chunk_bytes(1), except that
+  // the last chunk may be shorter.
   [[nodiscard]] Status read(std::uint64_t first, std::uint64_t length, IoBuffer& tile,
                             const TakeRun& take, std::uint32_t* crc = nullptr) const;
 

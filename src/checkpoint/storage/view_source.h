@@ -1,4 +1,4 @@
-// Reads the elements of a view from any type of storage: plain in a file, compressed in a file, or
+// Reads the elements of a view from a storage that is plain in a file, compressed in a file, or
 // computed.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace onnx_external {
 
-// The source of the bytes of one storage.
+// Describes where the bytes of one storage are read from.
 struct StorageSource {
   std::uint32_t index = 0;  // index of the storage in `inflated`
   const Storage& storage;
@@ -21,8 +21,8 @@ struct StorageSource {
 
 [[nodiscard]] StorageSource storage_source(const FileContents& part, std::uint32_t index);
 
-// Passes a reader of the view's elements to `use`. If the storage is compressed, it is first
-// inflated, once. Errors of inflating and of `use`.
+// Passes a reader of the view's elements to `use`. A compressed storage is inflated when it is used
+// for the first time. Errors are those of inflating and of `use`.
 [[nodiscard]] Status with_reader(const StorageSource& source, InflatedStorages& inflated,
                                  const TensorView& view,
                                  const std::function<Status(const ElementReader&)>& use);

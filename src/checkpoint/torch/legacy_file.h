@@ -1,5 +1,5 @@
-// Reads a legacy torch file, which is a file of its own or a byte string in a pickle: five
-// consecutive pickles, then the bytes of the storages.
+// Reads data in torch's legacy format, from a file or from a byte string in a pickle. The format
+// has five consecutive pickles, followed by the bytes of the storages.
 //
 // Source: torch/serialization.py, _legacy_save and _legacy_load.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace onnx_external {
 
-// The byte ranges of the storages by key. An ordered map, because a file could force hash
+// The byte ranges of the storages by key. The map is ordered, because a file could force hash
 // collisions.
 using StorageBlocks = std::map<std::string, ByteRange>;
 
@@ -26,11 +26,12 @@ struct LegacyFile {
   StorageBlocks blocks;
 };
 
-// Reads the five pickles and finds the ranges of the storages without reading their bytes. Errors
-// begin with "byte N". Requires: is_legacy_torch() holds for the first bytes.
+// Reads the five pickles and finds the ranges of the storages without reading their bytes. Error
+// messages begin with "byte N". Requires: is_legacy_torch() is true for the first bytes.
 [[nodiscard]] Result<LegacyFile> read_legacy_file(PickleStream& stream);
 
-// Returns the range of a storage after checking that its size is as declared; kCorrupt.
+// Returns the range of a storage. Fails with kCorrupt if the storage is missing or its size differs
+// from the declared size.
 [[nodiscard]] Result<ByteRange> find_block(const StorageBlocks& blocks,
                                            const TensorDeclaration& declared);
 
@@ -41,7 +42,7 @@ class BlockStorages {
   // Both arguments must outlive this object.
   BlockStorages(const StorageBlocks& blocks, FileContents& part) : blocks_(blocks), part_(part) {}
 
-  // Returns the storage's index in part.storages. Errors: kCorrupt.
+  // Returns the index of the storage in part.storages. Errors: kCorrupt.
   [[nodiscard]] Result<std::uint32_t> find(const TensorDeclaration& declared);
 
  private:

@@ -9,13 +9,13 @@
 
 namespace onnx_external {
 
-// Returns whether a value is a numpy scalar or an ndarray (but not of a subclass), whatever its
-// element type.
+// Returns whether a value is a numpy scalar or an ndarray of any element type. Subclasses of
+// ndarray do not count.
 [[nodiscard]] bool is_array(const Pickle& pickle, NodeId id);
 
-// kUnsupported for element types that are not numeric (objects, text, dates, records), and for
-// arrays in an unusual form; kCorrupt for arguments of the wrong type. Requires: is_array(pickle,
-// id).
+// Reads the declaration of an array or scalar. Errors: kUnsupported for element types that are not
+// numeric (objects, text, dates, records), and for arrays in an unusual form; kCorrupt for
+// arguments of the wrong type. Requires: is_array(pickle, id).
 [[nodiscard]] Result<TensorDeclaration> declared_array(const Pickle& pickle, NodeId id);
 
 }  // namespace onnx_external

@@ -1,9 +1,9 @@
-// Reads the declarations of tensors in a torch pickle: the recorded calls that would rebuild the
-// tensors. The calls are not made.
+// Reads the declarations of tensors in a torch pickle, which are calls of functions that rebuild
+// the tensors. The calls are not made.
 //
 // Sources: torch/_utils.py (rebuild functions and their arguments), torch/_tensor.py,
-// torch/serialization.py (persistent ids); docs/formats.md lists them. Pure functions, safe from
-// any thread.
+// torch/serialization.py (persistent ids); docs/formats.md lists them. All functions are pure and
+// may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -34,13 +34,13 @@ enum class SparseLayout : std::uint8_t { kCoo, kCsr, kCsc, kBsr, kBsc };
 // The parts of a sparse tensor; its shape is in the declaration.
 struct SparseParts {
   SparseLayout layout = SparseLayout::kCoo;
-  NodeId data = 0;        // the tuple of the parts; identifies the tensor
-  NodeId compressed = 0;  // not for COO
+  NodeId data = 0;        // the tuple of the parts, which identifies the tensor
+  NodeId compressed = 0;  // not used for COO
   NodeId indices = 0;
   NodeId values = 0;
 };
 
-// A tensor as its rebuild call declares it; not yet checked against a storage.
+// A tensor as its rebuild call declares it. It has not been checked against a storage.
 struct TensorDeclaration {
   DType dtype = DType::kFloat32;
   Shape shape;
@@ -48,8 +48,8 @@ struct TensorDeclaration {
   std::int64_t offset = 0;            // in elements
   bool conj = false;                  // torch's lazy bits
   bool neg = false;
-  std::string storage_key;          // its record is data/<key>
-  std::uint64_t storage_bytes = 0;  // as the persistent id declares
+  std::string storage_key;          // the record of the storage is data/<key>
+  std::uint64_t storage_bytes = 0;  // size that the persistent id declares
 
   // Set for numpy values, whose bytes are in the pickle and not in a storage.
   std::optional<SpelledBytes> bytes;
@@ -64,9 +64,10 @@ struct TensorDeclaration {
 // Errors: kUnsupported for an unknown class; kCorrupt.
 [[nodiscard]] Result<TensorDeclaration> declared_storage(const Pickle& pickle, NodeId id);
 
-// Unwraps parameters and subclasses, and reads the rebuild call. kUnsupported with the reason:
-// nested and meta tensors, wrapper subclasses, packed quantized tensors, unknown element types.
-// kCorrupt: arguments of the wrong type. Requires: is_tensor(pickle, id) (torch_objects.h).
+// Unwraps parameters and subclasses, and reads the rebuild call. Errors: kUnsupported for nested
+// and meta tensors, wrapper subclasses, packed quantized tensors, and unknown element types (the
+// message states the reason); kCorrupt for arguments of the wrong type. Requires: is_tensor(pickle,
+// id) (torch_objects.h).
 [[nodiscard]] Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id);
 
 }  // namespace onnx_external

@@ -1,7 +1,7 @@
 // Checks the state that a pickle sets on a tensor after the call that rebuilds it.
 //
 // Attributes that a user added do not affect the data and are ignored. State that could replace the
-// data is an error. Pure functions, safe from any thread.
+// data is an error. All functions are pure and may be called from any thread.
 #pragma once
 
 #include <cstddef>
@@ -14,21 +14,22 @@
 
 namespace onnx_external {
 
-// Returns the first `most` items of a dict that is pickled as a plain dict; none for None. For
-// anything else, such as an object that would become a dict, fails with kUnsupported, because it
-// could hide items; the message says `what` it is and `fix`.
+// Returns the first `most` items of a dict that is pickled as a plain dict, or no items for None.
+// Fails with kUnsupported for any other value, such as a call that returns a dict, because it could
+// have further items. The message contains `what`, which describes the value, and `fix`.
 [[nodiscard]] Result<std::vector<std::pair<NodeId, NodeId>>> few_items(const Pickle& pickle,
                                                                        NodeId id, std::size_t most,
                                                                        std::string_view what,
                                                                        std::string_view fix);
 
-// Checks a state: a dict of attributes, (dict, slots), or a tuple for Tensor.__setstate__. Of these
-// tuples, the one written by torch before 0.4, (requires_grad, volatile, hooks), does not affect
-// the data; a longer one holds another storage. kUnsupported if the state replaces the data.
+// Checks a state, which is a dict of attributes, (dict, slots), or a tuple for Tensor.__setstate__.
+// The tuple (requires_grad, volatile, hooks), written by torch before 0.4, does not affect the
+// data; a longer tuple holds another storage. Fails with kUnsupported if the state replaces the
+// data.
 [[nodiscard]] Status check_state(const Pickle& pickle, NodeId state);
 
-// Checks all states that were set on a tensor. kUnsupported likewise; kCorrupt if items were added
-// to the tensor.
+// Calls check_state() for all states that were set on a tensor. Also fails with kCorrupt if items
+// were added to the tensor.
 [[nodiscard]] Status check_additions(const Pickle& pickle, NodeId tensor);
 
 }  // namespace onnx_external

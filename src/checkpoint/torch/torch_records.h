@@ -15,18 +15,19 @@
 
 namespace onnx_external {
 
-// For records that contain one word: version, byteorder and the like.
+// The maximum size of records that contain one word, such as version and byteorder.
 inline constexpr std::uint64_t kMaxSmallRecord = 1024;
 
-// Rejects a format version outside 1 to 10 in the record `version` (or `.data/version`, which
-// overrides it), and notes an accepted version in `facts`. The record may be missing.
+// Stores the format version in `facts`. It is in the record `version`, or in `.data/version`, which
+// takes precedence. Fails with kUnsupported for a version outside 1 to 10. The record may be
+// missing.
 [[nodiscard]] Status check_version(const ZipArchive& zip, FormatFacts& facts);
 
-// Returns the byte order that the record `byteorder` states; little-endian if there is no such
+// Returns the byte order that the record `byteorder` states, or little-endian if there is no such
 // record.
 [[nodiscard]] Result<ByteOrder> read_byte_order(const ZipArchive& zip);
 
-// Parses the record `name`. kCorrupt if it is missing.
+// Parses the pickle in the record `name`. Fails with kCorrupt if the record is missing.
 [[nodiscard]] Result<Pickle> read_pickle_record(const ZipArchive& zip, std::string_view name);
 
 // Adds a storage to `part` for each record that tensors view.
@@ -35,9 +36,10 @@ class RecordStorages {
   RecordStorages(const ZipArchive& zip, ByteOrder order, FileContents& part)
       : zip_(zip), order_(order), part_(part), storages_(zip.entries().size()) {}
 
-  // Returns the index of the storage for the record root/`name`, and adds the storage if it is new.
-  // kCorrupt if the record is missing or its size is not exactly `bytes`, which newer torch also
-  // requires; kUnsupported if the file was saved without its data and has not been filled since.
+  // Returns the index of the storage for the record root/`name`, after adding the storage if
+  // necessary. Fails with kCorrupt if the record is missing or its size is not exactly `bytes`;
+  // newer versions of torch also require this size. Fails with kUnsupported if the file was saved
+  // without its data, and the data has not been written later.
   [[nodiscard]] Result<std::uint32_t> find(const std::string& name, std::uint64_t bytes);
 
  private:
@@ -45,7 +47,7 @@ class RecordStorages {
   ByteOrder order_;
   FileContents& part_;
   std::vector<std::optional<std::uint32_t>> storages_;  // same indices as ZipArchive::entries()
-  std::optional<bool> is_unfilled_;                     // set once it is needed
+  std::optional<bool> is_unfilled_;                     // set when it is first needed
 };
 
 }  // namespace onnx_external

@@ -1,8 +1,8 @@
-// Lists the symbols (modules and names) in torch pickles that this reader knows, and reads the
-// small values that are written with them, such as element types.
+// Lists the known symbols (modules and names) in torch pickles, and reads the small values that
+// contain symbols, such as element types.
 //
 // Sources: torch/_utils.py (rebuild functions), torch/_tensor.py, torch/storage.py; numpy's
-// ndarray.__reduce__ and scalar types. Pure functions, safe from any thread.
+// ndarray.__reduce__ and scalar types. All functions are pure and may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@
 
 namespace onnx_external {
 
-// Calls that this reader distinguishes, with their arguments.
+// The known calls, with their arguments.
 enum class Call : std::uint8_t {
   kNone,
   kTensor,         // (storage, offset, size, stride, ...)
-  kTensorV3,       // the same, with a dtype
+  kTensorV3,       // like kTensor, with a dtype
   kQuantized,      // (storage, offset, size, stride, quantizer, ...)
   kSparse,         // (layout, data)
-  kWrapped,        // (tensor, flag, hooks, state); only the first is required
+  kWrapped,        // (tensor, flag, hooks, state); only the tensor is required
   kConverted,      // (tensor, dtype, ...)
   kFromType,       // (function, type, arguments, state)
   kWrapper,        // (class, dtype, size, ...), inside a kFromType
@@ -43,7 +43,7 @@ enum class Call : std::uint8_t {
   kUnsupported,
 };
 
-// The number of arguments of torch's function, where declared_tensor() relies on it.
+// The number of arguments of torch's function. It is set only if declared_tensor() depends on it.
 struct Arity {
   std::uint8_t least = 0;
   std::uint8_t most = std::numeric_limits<std::uint8_t>::max();
@@ -57,13 +57,13 @@ struct Symbol {
   std::string_view refusal = {};  // the reason for kUnsupported
 };
 
-// Labels the globals, so that calls need not be looked up by name for each tensor. This is only an
-// optimization.
+// Stores a label with each known symbol, so that calls need not be looked up by name for each
+// tensor. This is only an optimization.
 void label_symbols(Pickle& pickle);
 
-// Returns nullptr for anything but a known global.
+// Returns the description of a known symbol, or nullptr for any other value.
 [[nodiscard]] const Symbol* find_symbol(const Pickle& pickle, NodeId id);
-// Returns kNone for anything but an object made by a known call.
+// Returns the known call that creates an object, or kNone for any other value.
 [[nodiscard]] Call call_of(const Pickle& pickle, NodeId id);
 
 using Arguments = std::span<const NodeId>;
@@ -79,11 +79,12 @@ struct StorageClass {
 // Returns the element type that a symbol such as torch.float32 denotes. Errors: kUnsupported.
 [[nodiscard]] Result<DType> read_dtype(const Pickle& pickle, NodeId id);
 
-// Reads a tuple or list of ints, or a torch.Size; at most kMaxRank of them. `what` is for messages.
+// Reads a tuple or list of ints, or a torch.Size, with at most kMaxRank numbers. `what` describes
+// the value in messages.
 [[nodiscard]] Result<std::vector<std::int64_t>> read_integers(const Pickle& pickle, NodeId id,
                                                               std::string_view what);
 
-// Returns "module.name" of a symbol, or of the callable of an object; long names are cut.
+// Returns "module.name" of a symbol, or of the callable of an object. Long names are shortened.
 [[nodiscard]] std::string type_name(const Pickle& pickle, NodeId id);
 
 }  // namespace onnx_external

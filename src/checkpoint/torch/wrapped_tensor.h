@@ -3,8 +3,8 @@
 //
 // Source: torch/_tensor.py (__reduce_ex__), torch/distributed/tensor/_api.py. torch saves them as
 // _rebuild_from_type_v2(_rebuild_wrapper_subclass, class, (class, dtype, size, stride, offset,
-// layout, device, requires_grad), state); the state holds the wrapped tensors. Pure functions, safe
-// from any thread.
+// layout, device, requires_grad), state); the state holds the wrapped tensors. All functions are
+// pure and may be called from any thread.
 #pragma once
 
 #include "checkpoint/pickle/pickle.h"
@@ -14,19 +14,19 @@
 
 namespace onnx_external {
 
-// The tensor that one process held, and the shape that it must have to be the whole DTensor.
+// The part of a DTensor that one process held, and the shape of the whole DTensor.
 struct LocalTensor {
   NodeId tensor;
   Shape shape;
 };
 
-// Reads a DTensor from the arguments of _rebuild_wrapper_subclass and the state. kUnsupported, with
-// the class and what to do, for any other class and for a DTensor whose processes held partial
-// sums; kCorrupt.
+// Reads a DTensor from the arguments of _rebuild_wrapper_subclass and the state. Errors:
+// kUnsupported for any other class and for a DTensor whose processes held partial sums (the message
+// states the class and how to proceed); kCorrupt.
 [[nodiscard]] Result<LocalTensor> local_tensor(const Pickle& pickle, Arguments wrapper,
                                                NodeId state);
 
-// kUnsupported unless the tensor that the process held has the shape of the whole tensor.
+// Fails with kUnsupported unless the part that the process held has the shape of the whole DTensor.
 [[nodiscard]] Status check_whole(const Shape& held, const Shape& whole);
 
 }  // namespace onnx_external

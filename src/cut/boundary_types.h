@@ -10,14 +10,15 @@
 
 namespace onnx_external {
 
-// Looks up types of values of the main graph, or infers them. The graph must outlive this object.
+// Looks up or infers the types of values in the main graph. The graph must outlive this object.
 class BoundaryTypes {
  public:
   explicit BoundaryTypes(const ValueGraph& graph);
 
   // Returns the ValueInfoProto that the graph states for the value, with symbolic dimensions and
-  // metadata. If there is none, the result has the type and shape of the initializer, or else an
-  // element type implied by the operators that read or compute the value, or else only the name.
+  // metadata. If the graph states none, the result has the type and shape of the value's
+  // initializer. If there is no initializer, it has the element type that follows from the
+  // operators that read or compute the value. If no type follows, it has only the name.
   [[nodiscard]] onnx::ValueInfoProto of(ValueId value);
 
  private:

@@ -1,5 +1,5 @@
-// Visits the subgraphs of a node (bodies of If, Loop, Scan), and lists the outside values that they
-// read.
+// Visits the subgraphs of a node (bodies of If, Loop, Scan), and lists the values from outside that
+// the subgraphs read.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -12,9 +12,9 @@
 
 namespace onnx_external {
 
-// Returns the names of the outside values that the subgraphs of a node, at any depth, read: each
-// name once, in the order of first use. The results point into the model. Fails with kUnsupported
-// if subgraphs are nested deeper than kMaxGraphDepth.
+// Returns the names of the outside values that the subgraphs of a node read, at any depth. Each
+// name occurs once, in the order of first use. The names point into the model. Fails with
+// kUnsupported if subgraphs are nested deeper than kMaxGraphDepth.
 [[nodiscard]] Result<std::vector<std::string_view>> captures_of(const onnx::NodeProto& node);
 
 // Calls visit(graph) for each subgraph of the node, at any depth. Requires: captures_of() succeeds.

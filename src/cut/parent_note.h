@@ -1,9 +1,9 @@
-// Reads and writes the note in a piece that identifies its parent, the model that it was cut from.
-// The note is in metadata_props under the key kCutFromKey:
+// Reads and writes the note in a piece that identifies its parent, which is the model that the
+// piece was cut from. The note is in metadata_props under the key kCutFromKey:
 //
 // {"file": "model.onnx", "bytes": 1234, "crc32": "0123abcd"}
 //
-// A note that is read is treated as hostile input.
+// A note in a model is treated as untrusted input.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -26,7 +26,7 @@ struct ParentNote {
 [[nodiscard]] std::string parent_note_text(const ParentNote& note);
 
 // Returns nullopt for a model that is not a piece. Fails with kCorrupt for a note that
-// parent_note_text() cannot have written; unknown members are ignored.
+// parent_note_text() cannot have written, except that unknown members are ignored.
 [[nodiscard]] Result<std::optional<ParentNote>> read_parent_note(const onnx::ModelProto& model);
 
 }  // namespace onnx_external

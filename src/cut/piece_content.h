@@ -26,7 +26,8 @@ struct PieceContent {
                          ValueId value) const;
 };
 
-// Functions are found by domain and name; the piece gets all overloads of a name.
+// Finds the content of a piece. Functions are found by domain and name, so the piece gets all
+// overloads of a name.
 [[nodiscard]] PieceContent find_content(const Model& model, const ValueGraph& graph,
                                         const CutSelection& selection);
 

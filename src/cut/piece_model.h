@@ -11,14 +11,14 @@
 namespace onnx_external {
 
 struct PieceModel {
-  // The segments of the piece's file; segments of kModelFile are ranges of the file of the parent,
-  // the model that the piece is cut from.
+  // The segments of the piece's file. Segments with kModelFile are ranges in the file of the model
+  // that the piece is cut from.
   ModelSegments segments;
   CutReport report;
 };
 
-// `note`: the metadata entry kCutFromKey (parent_note.h); empty = no entry. Errors as for
-// cut_model().
+// Builds the piece. `note` is the value of the metadata entry kCutFromKey (parent_note.h); if
+// empty, there is no such entry. Errors are those of cut_model().
 [[nodiscard]] Result<PieceModel> make_piece_model(const Model& model, const CutOptions& options,
                                                   const std::string& note);
 

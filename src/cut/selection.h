@@ -18,8 +18,8 @@ struct CutSelection {
 };
 
 // Both functions select nodes as described in onnx_external/cut.h, and return the errors of
-// cut_model(). An empty `module` means the whole model. The result is consistent: each value that a
-// selected node reads is an input, the output of a selected node, or an initializer.
+// cut_model(). An empty `module` means the whole model. In the result, each value that a selected
+// node reads is an input, the output of a selected node, or an initializer.
 [[nodiscard]] Result<CutSelection> select_module(const ValueGraph& graph, const std::string& module,
                                                  const std::vector<std::string>& without);
 [[nodiscard]] Result<CutSelection> select_between(const ValueGraph& graph,

@@ -1,9 +1,9 @@
-// Represents the main graph of a model as values and nodes: what defines each value, and which
-// values each node reads.
+// Represents the main graph of a model as values and nodes, with the definition of each value and
+// the values that each node reads.
 //
 // Values that a subgraph (a body of If, Loop, Scan) reads from outside count as read by the node
-// that owns the subgraph. Memory: about 60 bytes for each value, and 4 bytes for each input and
-// output of a node.
+// that owns the subgraph. Memory use is about 60 bytes for each value, and 4 bytes for each input
+// and output of a node.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -27,7 +27,7 @@ using NodeId = std::uint32_t;  // index into graph.node
 enum class ValueSource : std::uint8_t {
   kUndefined,    // nothing defines it
   kInput,        // a graph input without an initializer
-  kInitializer,  // perhaps also the default value of a graph input of the same name
+  kInitializer,  // may also be the default value of a graph input
   kSparse,       // a sparse initializer
   kNode,
 };
@@ -40,12 +40,11 @@ struct GraphValue {
   std::uint32_t index = 0;
 };
 
-// Immutable; refers to the graph, which must outlive it.
+// The main graph. Immutable. The onnx::GraphProto must outlive this object.
 class ValueGraph {
  public:
-  // Errors: kCorrupt if a name is defined twice, or if a node reads a value that this node or a
-  // later one defines, because then the graph has a cycle, or its nodes are not in topological
-  // order; kUnsupported if subgraphs are nested deeper than kMaxGraphDepth.
+  // Errors: kCorrupt if a name is defined twice, if the graph has a cycle, or if its nodes are not
+  // in topological order; kUnsupported if subgraphs are nested deeper than kMaxGraphDepth.
   [[nodiscard]] static Result<ValueGraph> of(const onnx::GraphProto& graph);
 
   [[nodiscard]] const onnx::GraphProto& graph() const { return *graph_; }
@@ -54,19 +53,21 @@ class ValueGraph {
   [[nodiscard]] const GraphValue& operator[](ValueId value) const { return values_[value]; }
   [[nodiscard]] std::optional<ValueId> find(std::string_view name) const;
 
-  // One entry for each input or output of the node; kNoValue for one that is left out.
+  // Return one entry for each input or output of the node. The entry for an omitted input or output
+  // is kNoValue.
   [[nodiscard]] std::span<const ValueId> inputs(NodeId node) const;
   [[nodiscard]] std::span<const ValueId> outputs(NodeId node) const;
-  // The inputs of the node, then the outside values that its subgraphs read, each outside value
-  // once.
+  // Returns the inputs of the node, then the outside values that its subgraphs read, without
+  // repetitions.
   [[nodiscard]] std::span<const ValueId> reads(NodeId node) const;
   [[nodiscard]] bool is_graph_output(ValueId value) const { return is_output_[value]; }
 
-  // "MatMul '/fc/MatMul'", for messages; if the node has no name, the name of its output is used.
+  // Returns the operator and name of a node for messages, such as "MatMul '/fc/MatMul'". For a node
+  // without a name, the name of its output is used.
   [[nodiscard]] std::string node_text(NodeId node) const;
 
  private:
-  struct Place {  // where a node's lists begin in links_; each ends where the next begins
+  struct Place {  // where a node's lists begin in links_; each ends where the next one begins
     std::size_t inputs = 0;
     std::size_t captures = 0;
     std::size_t outputs = 0;
@@ -92,12 +93,13 @@ class ValueGraph {
 // Returns whether the node owns subgraphs.
 [[nodiscard]] bool has_subgraphs(const onnx::NodeProto& node);
 
-// Makes the kNotFound error "WHAT; did you mean 'x', 'y'?", with the most similar names in `known`,
-// if any are similar.
+// Creates a kNotFound error with the message "WHAT; did you mean 'x', 'y'?", where x and y are the
+// names in `known` that are most similar to `name`. Without similar names, the message is only
+// `what`.
 [[nodiscard]] Error not_found_error(std::string what, std::string_view name,
                                     std::span<const std::string_view> known);
 
-// Makes the kCorrupt error for a `node` that reads a value which nothing defines.
+// Creates the kCorrupt error for a node that reads an undefined value.
 [[nodiscard]] Error undefined_error(const ValueGraph& graph, NodeId node, ValueId value);
 
 }  // namespace onnx_external

@@ -12,14 +12,14 @@
 
 namespace onnx_external {
 
-// The bytes of a tensor in contiguous, little-endian order, from first to last. The source must
-// outlive the stream. For one thread at a time.
+// A stream of the bytes of a contiguous, little-endian tensor. The checkpoint or model must outlive
+// the stream. For use by one thread at a time.
 struct ByteStream {
   std::uint64_t nbytes = 0;
   // Fills `out` with the next bytes. All sizes except the last must be multiples of 16.
   std::function<Status(std::span<std::byte> out)> next = {};
   // True if the bytes are produced on demand (LazyBytes in provided_tensors.h). They are in memory
-  // from the first read to the last, and a thread may have only one such stream open at a time.
+  // from the first read to the last. A thread may have only one such stream open at a time.
   bool is_made = false;
 };
 
@@ -29,17 +29,17 @@ struct ByteStream {
 // types can be converted.
 [[nodiscard]] ByteStream key_stream(const Checkpoint& checkpoint, std::size_t tensor, DType dtype);
 
-// Calls `take` with successive chunks of at most kReadStepBytes until it returns false. A chunk
-// consists of whole elements, which may have up to 16 bytes each.
+// Calls `take` with successive chunks of at most kReadStepBytes until `take` returns false. A chunk
+// consists of whole elements of up to 16 bytes.
 [[nodiscard]] Status for_each_chunk(
     const ByteStream& stream, const std::function<bool(std::span<const std::byte> chunk)>& take);
 
-// Returns whether the streams are equal. Reads both up to the first chunk that differs. The first
-// chunks are small.
+// Returns whether the streams are equal. Reads both streams up to the first chunk that differs. The
+// first chunks are small.
 [[nodiscard]] Result<bool> equal_streams(const ByteStream& a, const ByteStream& b);
 
-// Returns whether all elements, of element_bytes each, are equal. Reads up to the chunk with the
-// first element that differs.
+// Returns whether all elements of a stream are equal. `element_bytes` is the size of an element.
+// Reads up to the chunk with the first different element.
 [[nodiscard]] Result<bool> is_uniform(const ByteStream& stream, std::uint64_t element_bytes);
 
 }  // namespace onnx_external

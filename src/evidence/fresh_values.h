@@ -16,18 +16,18 @@
 
 namespace onnx_external {
 
-// Tensors with equal names correspond. If the new checkpoint lacks a name, the name of another
-// tensor that shares the same storage in the old checkpoint is used instead: such a parameter has
-// several names, and some programs save only one of them. Both checkpoints must outlive this
-// object. For one thread at a time; results are cached. Indices refer to the old checkpoint's
-// tensors.
+// Tensors with equal names correspond. A tied parameter has several names, and some programs save
+// only one of them. If the new checkpoint lacks a name, the name of another tensor with the same
+// storage in the old checkpoint is therefore used instead. Both checkpoints must outlive this
+// object. For use by one thread at a time. Results are cached. Indices refer to the tensors of the
+// old checkpoint.
 class FreshValues {
  public:
   FreshValues(const Checkpoint& old, const Checkpoint& fresh);
 
   [[nodiscard]] bool lacks(std::uint32_t key) const { return !places_[key]; }
 
-  // The tensor's name in the new checkpoint. Requires: !lacks(key).
+  // Returns the name of the tensor in the new checkpoint. Requires: !lacks(key).
   [[nodiscard]] std::string_view name_of(std::uint32_t key) const {
     return fresh_.tensors()[*places_[key]].name;
   }

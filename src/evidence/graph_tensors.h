@@ -17,9 +17,9 @@
 
 namespace onnx_external {
 
-// One graph tensor. It points into the model, which must outlive it and must not change.
+// A graph tensor. It points into the model, which must outlive this object and must not change.
 struct GraphTensor {
-  const ExternalTensor* external = nullptr;  // either this or `in_model` is set
+  const ExternalTensor* external = nullptr;  // either `external` or `in_model` is set
   const InlineTensor* in_model = nullptr;
   std::size_t index = 0;  // into Model::external_tensors() or inline_tensors()
 
@@ -38,7 +38,8 @@ struct GraphTensor {
   [[nodiscard]] const Shape& dims() const {
     return external != nullptr ? external->dims : in_model->dims;
   }
-  // The name that users know: the initializer's name, or the name of the Constant node's output.
+  // Returns the name for messages, which is the name of the initializer or of the output of the
+  // Constant node.
   [[nodiscard]] std::string_view shown_name() const {
     const std::string_view own = name();
     constexpr std::string_view kValue = ".value";
@@ -53,14 +54,14 @@ struct GraphTensor {
 
 [[nodiscard]] std::vector<GraphTensor> graph_tensors(const Model& model);
 
-// Returns a stream of the tensor's bytes, and opens its file if necessary. It is an error if that
-// file is missing or too short. `checkpoint` contains the graph's external data that is in memory.
+// Returns a stream of the tensor's bytes, after opening its file if necessary. Fails if the file is
+// missing or too short. `checkpoint` contains the graph's external data that is in memory.
 [[nodiscard]] Result<ByteStream> graph_stream(const Model& model, const GraphTensor& tensor,
                                               const Checkpoint& checkpoint);
 
-// Returns, for each slot, the index into `graph_tensors` of the graph's data for this slot; for the
-// output of an Identity, the index for its input. Nullopt if there is no data, or if several graphs
-// define the name.
+// Returns, for each slot, the index in `graph_tensors` of the graph's data for the slot. If the
+// slot is the output of an Identity node, the data is that of the node's input. The index is
+// nullopt if there is no data, or if several graphs define the name.
 [[nodiscard]] std::vector<std::optional<std::uint32_t>> tensor_of_slots(
     const GraphFacts& graph, const std::vector<GraphTensor>& graph_tensors);
 

@@ -1,5 +1,5 @@
 // Collects the tensors of a graph for which learn_map() could not determine a key (a tensor of the
-// old checkpoint) with certainty, and makes one error that lists them all.
+// old checkpoint), and creates one error that lists all of them.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class LearnRefusals {
 
  private:
   [[nodiscard]] bool are_all(std::initializer_list<ErrorKind> doubts) const;
-  // Returns the advice that applies in all cases, in addition to the remedies.
+  // Returns the advice that is added to the message in addition to the remedies.
   [[nodiscard]] const char* right_way() const;
   [[nodiscard]] std::vector<Remedy> remedies() const;
 

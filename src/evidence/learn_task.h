@@ -1,5 +1,5 @@
-// Prepares the input of learn_map(): which data and slots of the graph and which keys (tensors of
-// the old checkpoint) take part, and which nodes use them.
+// Prepares the input of learn_map(): the tensors and slots of the graph and the keys (tensors of
+// the old checkpoint) that it may pair, and the nodes that use the slots.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,11 @@ struct LearnTask {
   std::vector<bool> has_slot;                                // whether each graph tensor has a slot
   std::vector<bool> wanted;                                  // whether each graph tensor takes part
   std::vector<std::uint32_t> slots;                          // the slots that take part
-  // For each slot, how many nodes use it, not counting Identity nodes whose outputs are slots
-  // themselves.
+  // For each slot, the number of nodes that use it, without Identity nodes whose outputs are
+  // themselves slots.
   std::vector<std::uint64_t> readers;
   NameMap<std::string_view>
-      users;  // value name -> the name of a node of the main graph that uses it
+      users;  // maps a value to the name of a node of the main graph that uses it
 
   std::vector<std::string_view> names;         // names of the old keys
   std::vector<bool> usable;                    // whether each old key may be used
@@ -39,23 +39,23 @@ struct LearnTask {
   OwnedNameSet open_names;                     // canonical names of slots without data
   OwnedNameSet open_endings;                   // suffixes of these names
 
-  // Returns the name of the only node that uses the slot; "" if several nodes use it, or if the
-  // node is in a subgraph.
+  // Returns the name of the only node that uses the slot, or "" if several nodes use it or the node
+  // is in a subgraph.
   [[nodiscard]] std::string_view user_of(std::uint32_t slot) const;
 
-  // Returns whether the exporter gives each weight that it merges with an equal tensor an Identity
-  // of its own.
+  // Returns whether the exporter adds an Identity node for each weight that it merges with an equal
+  // tensor.
   [[nodiscard]] bool has_identities(std::uint32_t slot) const;
 
-  // Returns whether some slot without data has a name that the key matches.
+  // Returns whether the name of the key matches a slot without data.
   [[nodiscard]] bool meets_open_slot(std::uint32_t key) const;
 
   [[nodiscard]] std::uint64_t elements_of(std::uint32_t graph_tensor) const;
   [[nodiscard]] std::uint64_t elements_of_key(std::uint32_t key) const;
 };
 
-// The options exclude slots in map and keep, keys outside prefix, and keys that match ignore. Fails
-// with kInvalidArgument for a bad regular expression.
+// Prepares the task. Slots in options.map and options.keep, keys outside options.prefix, and keys
+// that match options.ignore are left out. Fails with kInvalidArgument for a bad regular expression.
 [[nodiscard]] Result<LearnTask> make_learn_task(const Model& model, const Checkpoint& old,
                                                 const MappingOptions& options);
 

@@ -1,5 +1,6 @@
-// Computes a checksum of a matrix that can also be computed from its transpose. So a transposed
-// copy is recognized by reading the matrix and the copy once each, in file order.
+// Computes a checksum of a matrix that can also be computed from the transposed matrix. A
+// transposed copy can therefore be recognized by reading the matrix and the copy once each, in file
+// order.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +11,17 @@
 namespace onnx_external {
 
 // Each element is combined with its index in the row-major matrix, using random factors that this
-// process chooses, and the results are added up. Two different matrices have the same sum with
-// probability 2^-64, whatever the files contain, because nobody knows the factors beforehand.
+// process chooses, and the results are added. Two different matrices have the same sum with
+// probability 2^-64. A file cannot be made to increase this probability, because the factors are
+// not known in advance.
 class PlaceSum {
  public:
   enum class Places : std::uint8_t {
     kOwn,         // the sum of the matrix as it is read
     kTransposed,  // the sum of its transpose
   };
-  // For elements of 1, 2, 4, 8 or 16 bytes in rows of `columns`. Requires: rows * columns elements
-  // follow; neither is 0.
+  // Computes the sum of a matrix with elements of 1, 2, 4, 8 or 16 bytes. Requires: rows * columns
+  // elements will be added; neither number is 0.
   PlaceSum(std::uint32_t element_bytes, std::uint64_t rows, std::uint64_t columns, Places places);
   PlaceSum(std::uint32_t element_bytes, const Shape& matrix, Places places)
       : PlaceSum(element_bytes, static_cast<std::uint64_t>(matrix[0]),
@@ -44,7 +46,7 @@ class PlaceSum {
   std::uint64_t sum_ = 0;
 };
 
-// Returns the sum over the whole stream.
+// Returns the sum after adding all elements of the stream.
 [[nodiscard]] Result<std::uint64_t> place_sum(const ByteStream& stream, PlaceSum sum);
 
 }  // namespace onnx_external

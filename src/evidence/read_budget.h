@@ -1,4 +1,4 @@
-// Limits how many bytes of a model and a checkpoint may be read in total to compare tensors.
+// Limits the total number of bytes of a model and a checkpoint that are read to compare tensors.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace onnx_external {
 inline constexpr std::uint64_t kMaxTimesRead = 16;
 inline constexpr std::uint64_t kAlwaysRead = std::uint64_t{1} << 30;
 
-// For one thread at a time.
+// The number of bytes that may still be read. For use by one thread at a time.
 class ReadBudget {
  public:
   ReadBudget(const Model& model, const Checkpoint& checkpoint);
@@ -24,7 +24,7 @@ class ReadBudget {
   // Counts bytes that will be read. Fails with kUnsupported once the budget is exceeded.
   [[nodiscard]] Status take(std::uint64_t bytes);
 
-  // Returns the same stream, except that reading it is counted. The budget must outlive the result.
+  // Returns a stream of the same bytes whose reads call take(). The budget must outlive the result.
   [[nodiscard]] ByteStream counted(ByteStream stream);
 
  private:

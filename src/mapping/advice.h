@@ -1,5 +1,5 @@
-// Builds the error of a failed mapping, with complete lists of the faults and the options that may
-// help.
+// Builds the error of a failed mapping, which has complete lists of the faults and the options that
+// may help.
 #pragma once
 
 #include <string>
@@ -13,25 +13,24 @@
 
 namespace onnx_external {
 
-// Tells the user how to export with either of torch's exporters so that every weight keeps the form
-// that it has in the state dict.
+// Advice on how to export, with each of torch's exporters, so that every weight keeps its name,
+// type and shape from the state dict.
 inline constexpr const char* kPlainExport =
     "export the graph without folding: model.eval(); torch.onnx.export(..., dynamo=True, "
     "optimize=False), or with the older exporter (since torch 2.5 it needs dynamo=False) "
     "torch.onnx.export(..., export_params=False, do_constant_folding=False, "
     "training=torch.onnx.TrainingMode.PRESERVE)";
 
-// Tells the user what to do about a graph that was saved with include_initializers=False, which
-// leaves out constants as well as weights.
+// Advice for a graph that was saved with include_initializers=False, which leaves out constants as
+// well as weights.
 inline constexpr const char* kKeepConstants =
     "the graph was saved without its constants: save it without include_initializers=False (its "
     "weights are replaced), or write it with oe.torch.skeleton(module, args).save(FILE)";
 
-// Collects faults, with one list for each kind of fault.
+// Collects the faults of a mapping, with one list for each kind of fault.
 class Refusal {
  public:
-  // Everything that is added after this call concerns the graph `name`. "" means all graphs, or the
-  // only graph.
+  // Sets the graph to which later additions apply. "" means all graphs, or the only graph.
   void set_graph(std::string_view name);
   void add_lead(const std::string& sentence);  // added once, in front of the lists
   // Adds "2 weights are missing from the checkpoint: 'a', 'b'" to the message. Does nothing if
@@ -39,7 +38,7 @@ class Refusal {
   void add_list(ErrorKind kind, std::vector<ErrorItem> items);
   void add_sentence(const std::string& sentence);  // added once, at the end of the message
   void add_remedy(Remedy remedy);                  // added once
-  // Removes the sentences at the end and the remedies, if a lead explains all lists.
+  // Removes the sentences at the end and the remedies. Used if a lead explains all lists.
   void drop_advice() {
     sentences_.clear();
     details_.remedies.clear();
@@ -55,7 +54,8 @@ class Refusal {
   ErrorDetails details_;
 };
 
-// "used by MatMul 'node' and 2 more"; "" if nothing uses the slot.
+// Returns the nodes that use a slot as text, such as "used by MatMul 'node' and 2 more"; "" if no
+// node uses it.
 [[nodiscard]] std::string use_text(const Slot& slot);
 
 [[nodiscard]] ErrorItem item_of(const Slot& slot, std::string note = "");

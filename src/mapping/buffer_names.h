@@ -8,16 +8,17 @@
 
 namespace onnx_external {
 
-// Recognizes buffers that models compute from their configuration and exporters bake into graphs:
-// the frequencies of rotary embeddings, causal masks, position ids (docs/mapping.md has the list).
-// A checkpoint may or may not contain them; training never changes them.
+// Recognizes buffers that models compute from their configuration and that exporters store in
+// graphs, such as the frequencies of rotary embeddings, causal masks and position ids
+// (docs/mapping.md has the list). Training never changes these buffers, and a checkpoint need not
+// contain them.
 [[nodiscard]] bool is_baked_buffer(std::string_view name, const Shape& shape);
 
-// Recognizes parameters that replace masked patches or frames during training. A graph without
-// masking lacks them, although it has all other weights of the same module.
+// Recognizes parameters that replace masked patches or frames during training. A graph for
+// inference lacks them, although it has all other weights of the same module.
 [[nodiscard]] bool is_training_parameter(std::string_view name);
 
-// Recognizes scalars that training uses as counters, and that no model uses in its computation.
+// Recognizes scalars that count during training and that models do not use for their outputs.
 [[nodiscard]] bool is_counter_name(std::string_view name);
 
 // Recognizes weights of an adapter (LoRA, IA3, ...), which must be merged into a base model.

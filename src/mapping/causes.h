@@ -1,5 +1,5 @@
-// Finds a single cause that explains all faults of a failed mapping: either the graph or the
-// checkpoint is quantized, or the graph has its weights in Constant nodes.
+// Finds a single cause that explains all faults of a failed mapping, for example that the graph or
+// the checkpoint is quantized, or that the graph has its weights in Constant nodes.
 #pragma once
 
 #include <string>
@@ -10,15 +10,16 @@
 
 namespace onnx_external {
 
-// If there is such a cause, adds it to the error and removes the error's remedies: with them a save
-// would succeed, but the model would keep its old weights.
+// If there is such a cause, adds it to the error and removes the remedies, because a save with
+// these options would succeed, but the model would keep its old weights.
 void add_cause(const MappingTask& task, Refusal& refusal);
 
-// Returns the cause as text, for a graph without slots to fill; empty if there is none.
+// Returns the cause as text, for a graph without slots to fill, or "" if there is none.
 [[nodiscard]] std::string cause_of(const MappingTask& task);
 
-// If a key scales a float8 weight, returns text that says so, because the weight alone has other
-// values; otherwise "". `taken`: whether each key belongs to a slot.
+// If a key is the scale of a float8 weight, returns a text that says so, because the weight has
+// wrong values without its scale. Otherwise returns "". `taken` states for each key whether it
+// belongs to a slot.
 [[nodiscard]] std::string scales_text(const MappingTask& task, const std::vector<bool>& taken);
 
 }  // namespace onnx_external

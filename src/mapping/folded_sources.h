@@ -1,5 +1,5 @@
-// Decides whether a value that an exporter's optimizer folded (computed at export) was computed
-// from weights.
+// Decides whether a value that an exporter's optimizer folded (computed at export) depends on
+// weights.
 #pragma once
 
 #include <string_view>
@@ -10,16 +10,16 @@
 
 namespace onnx_external {
 
-// Classifies the names in Slot::folded_from. These are the names that values had at export: names
-// of weights ("layer1.weight"), and names of constants and of results of operations ("val_12",
-// "arange_3"), which do not themselves depend on a weight. `graph` must outlive this object.
+// Classifies the names in Slot::folded_from, which are names of values at export. Some are names of
+// weights ("layer1.weight"); others are names of constants and of results of operations ("val_12",
+// "arange_3"), which do not depend on a weight. `graph` must outlive this object.
 class FoldedSources {
  public:
   explicit FoldedSources(const GraphFacts& graph) : graph_(graph) {}
 
-  // Returns false if the name certainly does not belong to a weight, whatever the checkpoint
-  // contains: if it is a constant, a buffer that exporters bake in or that no checkpoint contains,
-  // or the result of an operation or node.
+  // Returns false if the name cannot belong to a weight of any checkpoint. Such names are those of
+  // constants, of buffers that exporters store in graphs or that no checkpoint contains, and of
+  // results of operations or nodes.
   [[nodiscard]] bool may_be_weight(std::string_view name);
 
  private:
@@ -27,7 +27,7 @@ class FoldedSources {
 
   const GraphFacts& graph_;
   bool is_listed_ = false;
-  NameSet no_weights_;  // in the graph: values of nodes, the caller's inputs, constants
+  NameSet no_weights_;  // names of node outputs, inputs of the caller, and constants
 };
 
 }  // namespace onnx_external

@@ -1,6 +1,6 @@
-// Finds the names of keys (tensors of a checkpoint) and slots (values of a graph) by their refined
-// form (with dots replaced by underscores, see docs/mapping.md), by the whole name, and by a prefix
-// of the name.
+// Finds names of keys (tensors of a checkpoint) and slots (values of a graph) by refined form, by
+// the whole name, and by prefix. In the refined form of a name, dots are replaced by underscores
+// (docs/mapping.md).
 #pragma once
 
 #include <algorithm>
@@ -15,10 +15,9 @@
 
 namespace onnx_external {
 
-// An index of names. It refers to the names, which must outlive it. Look-ups by refined form take
-// constant time, except for the first one, which builds a table in linear time. Look-ups of names
-// and prefixes take logarithmic time, except for the first one, which sorts the names. For one
-// thread at a time.
+// An index of names, which must outlive the index. The first look-up by refined form builds a table
+// in linear time, and later ones take constant time. The first look-up by name or prefix sorts the
+// names, and later ones take logarithmic time. For use by one thread at a time.
 class NameIndex {
  public:
   struct Entry {
@@ -93,7 +92,7 @@ class NameIndex {
     sorted_ = true;
   }
 
-  // Builds the table of refined forms if it does not exist yet.
+  // Builds the table of refined forms, unless it exists.
   void build() {
     if (!buckets_.empty()) {
       return;

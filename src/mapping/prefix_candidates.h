@@ -1,5 +1,5 @@
-// Collects the prefixes that, when they are added or removed, make names in a checkpoint match
-// names in a graph, and keeps the best of them.
+// Collects the prefixes that, if they are added or removed, make names in a checkpoint match names
+// in a graph. Only the best prefixes are kept.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,12 @@ namespace onnx_external {
 struct PrefixCandidate {
   std::string_view prefix;  // a view of a name in the task
   KeyPrefix::Kind kind = KeyPrefix::Kind::kNone;
-  std::uint64_t agreeing = 0;  // slots that it may fill
+  std::uint64_t agreeing = 0;  // number of slots that it may fill
   std::uint64_t names = 0;
 };
 
-// The best candidates. A checkpoint may have as many prefixes as its names have components, so the
-// prefixes with the fewest matches are left out.
+// The best candidates. Because a checkpoint may have as many prefixes as its names have components,
+// the prefixes with the fewest matches are dropped.
 class PrefixCandidates {
  public:
   void add(const PrefixCandidate& candidate) {
@@ -39,7 +39,7 @@ class PrefixCandidates {
   void sort() { std::sort(kept_.begin(), kept_.end(), is_before); }
 
   [[nodiscard]] const std::vector<PrefixCandidate>& kept() const { return kept_; }
-  // The largest number of slots that any of the prefixes that were left out may fill.
+  // Returns the largest number of slots that a dropped prefix may fill.
   [[nodiscard]] std::uint64_t most_left_out() const { return most_left_out_; }
 
  private:

@@ -1,6 +1,6 @@
-// Builds the lists in the error of a failed mapping. Each list names the slots (values of a graph)
-// or keys (tensors of a checkpoint) with one kind of fault; the remedies for that fault are added
-// with it.
+// Builds the lists in the error of a failed mapping. Each list contains the slots (values of a
+// graph) or keys (tensors of a checkpoint) with one kind of fault. The remedies for this fault are
+// added together with the list.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,11 @@
 
 namespace onnx_external {
 
-// Makes an item with the key's name in the checkpoint and, if the options rename it, its new name.
+// Creates an item with the key's name in the checkpoint and, if the options rename the key, its new
+// name.
 [[nodiscard]] ErrorItem item_of(const MappingTask& task, std::uint32_t key, std::string note = "");
 
-// Problems with the slots of one or more graphs that may explain why keys are unused.
+// Problems with slots that may explain why keys are unused.
 struct SlotTroubles {
   std::vector<std::string_view> missing;  // names
   bool computed = false;  // values were computed from weights, or two weights were merged
@@ -27,12 +28,12 @@ void add_troubles(const MappingTask& task, const Mapping& mapping, bool any_merg
                   SlotTroubles& troubles);
 
 // Returns the filled slots that several nodes use and that have the type and shape of a left-over
-// key. In such a slot the exporter may have merged weights that were equal before training and no
-// longer are.
+// key. The exporter may have merged two weights into such a slot that were equal before training
+// and now differ.
 [[nodiscard]] std::vector<ErrorItem> merged_slots(const MappingTask& task, const Mapping& mapping);
 
-// Returns whether an open slot is not a weight, but a constant or a buffer that no state dict has,
-// and whose value was left out when the graph was saved.
+// Returns whether an open slot is a constant or a buffer that no state dict has, and whose value
+// was left out when the graph was saved.
 [[nodiscard]] bool is_left_out(const Slot& slot);
 
 // Each of these functions adds one list to the refusal, or nothing if there is nothing to list.

@@ -1,5 +1,5 @@
-// Decides, after the mapping rules have run, whether the mapping succeeds, and otherwise returns
-// one error that lists everything that is wrong.
+// Decides, after the mapping rules were applied, whether the mapping succeeds. If not, returns one
+// error that lists all faults.
 #pragma once
 
 #include <span>
@@ -10,15 +10,15 @@
 
 namespace onnx_external {
 
-// A graph and the verdicts on its slots and keys.
+// A graph and the verdicts for its slots and keys.
 struct JudgedGraph {
   std::string_view name;  // the name for messages, if there are several graphs
   const MappingTask* task = nullptr;
-  const Mapping* mapping = nullptr;  // all graphs have the same verdicts on the keys
+  const Mapping* mapping = nullptr;  // all graphs have the same verdicts for the keys
 };
 
-// Returns success, or one error that lists everything that is wrong: the slots graph by graph, and
-// the keys once for all graphs. docs/mapping.md explains each reason.
+// Fails with one error that lists all faults, with slots graph by graph, and keys once for all
+// graphs. docs/mapping.md explains each kind of fault.
 [[nodiscard]] Status check_refusals(std::span<const JudgedGraph> graphs);
 
 }  // namespace onnx_external

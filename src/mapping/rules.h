@@ -9,17 +9,17 @@
 
 namespace onnx_external {
 
-// Rule 1: the pairs in MappingOptions::map, then those in MappingOptions::learned. Errors:
-// kNotFound for names that do not exist, kAmbiguous for two keys for the same slot,
-// kInvalidArgument for a slot that is a user input, kMismatch.
+// Applies rule 1: fills slots with the pairs in MappingOptions::map, then with those in
+// MappingOptions::learned. Errors: kNotFound for names that do not exist, kAmbiguous for two keys
+// for the same slot, kInvalidArgument for a slot that is a user input, kMismatch.
 [[nodiscard]] Status fill_explicit(MappingTask& task);
 
-// Rules 2 and 3: the pairs under the chosen key prefix, if any. Errors: kAmbiguous for two keys for
-// the same slot, kMismatch.
+// Applies rules 2 and 3: fills slots with the pairs that match under the chosen key prefix, if
+// there is one. Errors: kAmbiguous for two keys for the same slot, kMismatch.
 [[nodiscard]] Status fill_aligned(const Aligned& aligned, MappingTask& task);
 
-// Rule 4: the longest common suffix at a component boundary, if the pair is unique in both
-// directions.
+// Applies rule 4: pairs names with the longest common suffix at a component boundary, if the pair
+// is unique in both directions.
 void fill_by_suffix(MappingTask& task);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
 // Finds the keys (tensors of a checkpoint) that are scales of float8 weights. Without its scale,
-// such a weight is wrong by a factor of hundreds.
+// such a weight has values that are wrong by a factor of hundreds.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ namespace onnx_external {
 
 class ScaleKeys {
  public:
-  // `weights`: for each key, whether it may be a weight that has a scale. `task` must outlive this
+  // `weights` states for each key whether it may be a weight with a scale. `task` must outlive this
   // object.
   ScaleKeys(const MappingTask& task, const std::vector<bool>& weights);
 
-  // Returns the weight that the key scales: the key's name contains the name of the weight or of
-  // its module, and the key has one value, or one value for each row, column or block of the
-  // weight. If a single tensor has the scales of all weights, returns the first weight. Nullopt for
-  // a bias.
+  // Returns the weight whose scale the key is. The name of such a key contains the name of the
+  // weight or of its module, and the key has one value in total, or one for each row, column or
+  // block of the weight. If a single tensor has the scales of all weights, returns the first
+  // weight. Returns nullopt for a bias.
   [[nodiscard]] std::optional<std::uint32_t> weight_of(std::uint32_t key);
 
  private:
@@ -37,8 +37,8 @@ class ScaleKeys {
   std::size_t look_ups_ = 0;
 };
 
-// Returns for each key whether it fills a slot whose type is not float8. A graph with a float8 slot
-// is already quantized, and multiplies by the scale itself.
+// Returns for each key whether it fills a slot whose type is not float8. (A graph with a float8
+// slot is itself quantized, and multiplies by the scale.)
 [[nodiscard]] std::vector<bool> used_as_floats(const MappingTask& task);
 
 }  // namespace onnx_external

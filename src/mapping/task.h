@@ -1,6 +1,6 @@
-// Defines the state on which the mapping rules work: the prepared names of keys (tensors of a
-// checkpoint) and slots (values of a graph), and which key fills which slot so far. A task has as
-// many names as the model has weights, so it copies only names that preparation changes.
+// Defines the state of a mapping: the prepared names of keys (tensors of a checkpoint) and slots
+// (values of a graph), and the slots that the rules have filled so far. Because a task has as many
+// names as the model has weights, it copies only names that preparation changes.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,19 @@ struct KeyName {
   bool usable = true;        // false if it is not under --prefix
 };
 
-// The requirements that several slots with the same name have in common. They are computed only
-// once, because a file can give the same name to thousands of slots and thousands of keys.
+// The combined requirements of several slots with the same name. They are computed once, because a
+// file can have thousands of slots and thousands of keys with the same name.
 struct SharedType {
-  bool possible = true;                  // false if no key can satisfy all of them
+  bool possible = true;                  // false if no key can satisfy all requirements
   std::vector<std::int32_t> elem_types;  // the types that are stated
   std::optional<SymbolicShape> shape;
   std::optional<SymbolicShape> broadcast_limit;
 };
 
-// The slots with the same name: one, or several in different subgraphs (the branches of an If).
-// They are filled together.
+// All slots with the same name. There is one slot, or there are several in different subgraphs (the
+// branches of an If). All of them are filled together.
 struct SlotName {
-  std::string_view name;  // without wrappers; for a folded copy, the name of its weight
+  std::string_view name;  // name without wrappers; for a folded copy, that of its weight
   std::string_view refined;
   std::span<const std::uint32_t> slots;
   const SharedType* type = nullptr;  // only for several slots
@@ -45,7 +45,7 @@ struct SlotName {
   bool open = true;         // false if it is filled or cannot be filled by name
 };
 
-// A folded copy of a weight that also has a slot of its own; both get the same key.
+// A folded copy of a weight that also has its own slot. Both slots get the same key.
 struct FoldedCopy {
   std::uint32_t weight = 0;  // index into MappingTask::slot_names
   std::uint32_t copy = 0;
@@ -64,8 +64,8 @@ struct MappingTask {
 
   std::vector<KeyName> key_names;  // same index as keys.keys
   std::vector<SlotName> slot_names;
-  std::vector<std::uint32_t> slots_of_names;  // SlotName::slots of all
-  std::deque<SharedType> shared_types;        // SlotName::type of all
+  std::vector<std::uint32_t> slots_of_names;  // storage of all SlotName::slots
+  std::deque<SharedType> shared_types;        // storage of all SlotName::type
   std::deque<std::string> changed_names;      // prepared names that had to be changed
   NameIndexSet key_by_name;                   // indices into keys.keys, by original name
   NameIndexSet slot_by_name;  // indices into graph.slots, by original name; the first slot
@@ -84,7 +84,7 @@ struct MappingTask {
   [[nodiscard]] const Slot& first_slot(std::uint32_t slot_name) const {
     return graph.slots[slot_names[slot_name].slots.front()];
   }
-  // Returns an index into slot_names, by the name in the graph.
+  // Returns the index in slot_names for a name in the graph.
   [[nodiscard]] std::optional<std::uint32_t> slot_name_called(std::string_view name) const {
     const auto slot = slot_by_name.find(name);
     return slot ? std::optional(name_of_slot[*slot]) : std::nullopt;
@@ -98,20 +98,21 @@ struct MappingTask {
   void use(std::uint32_t key);
 
   // Fills the slots of this name, and their open folded copies, with the result of the recipe.
-  // Slots that --keep names do not change, but the key still counts as used.
+  // Slots that --keep names are not changed, but the key still counts as used.
   void fill(std::uint32_t slot_name, std::uint32_t key, Rule rule, const Recipe& recipe);
   void fill_by_name(std::uint32_t slot_name, std::uint32_t key, Rule rule) {
     fill(slot_name, key, rule, recipe_of(slot_name));
   }
 };
 
-// Prepares the names according to --rename and --prefix, and closes the slots of user inputs.
+// Creates a task with names prepared according to --rename and --prefix. Inputs of the caller are
+// not open slots.
 [[nodiscard]] Result<MappingTask> make_task(const GraphFacts& graph, const MappingKeys& keys,
                                             const MappingOptions& options);
 
-// Returns false if slot and key state a different type or dimension, unless the values can be
-// converted and the options allow it. `recipe` is first applied to the key; the default is
-// recipe_of(slot_name).
+// Returns whether the types and dimensions of a slot and a key agree, after `recipe` is applied to
+// the key. Different types also agree if the values can be converted and the options allow it. The
+// default for `recipe` is recipe_of(slot_name).
 [[nodiscard]] bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key,
                           const Recipe& recipe);
 [[nodiscard]] bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key,
@@ -122,15 +123,15 @@ struct MappingTask {
 [[nodiscard]] bool agrees_once_cast(const MappingTask& task, std::uint32_t slot_name,
                                     std::uint32_t key);
 
-// "slot 'a' is FLOAT [2], but key 'b' is FLOAT [3]": if several slots share the name, the slot that
-// disagrees with the key.
+// Returns a text such as "slot 'a' is FLOAT [2], but key 'b' is FLOAT [3]". If several slots have
+// the name, the text states a slot that does not agree with the key.
 [[nodiscard]] std::string clash_text(const MappingTask& task, std::uint32_t slot_name,
                                      std::uint32_t key, const Recipe& recipe);
 
 // Returns the shape, with `unknown` for dimensions that are not stated.
 [[nodiscard]] Shape shape_or(const SymbolicShape& shape, std::int64_t unknown);
 
-// "FLOAT [64, 3, 7, 7]", "FLOAT [?, 4]", "shape unknown" ...
+// Return type and shape as text: "FLOAT [64, 3, 7, 7]", "FLOAT [?, 4]", "shape unknown", ...
 [[nodiscard]] std::string form_of(const Slot& slot);
 [[nodiscard]] std::string form_of(const MappingKey& key);
 

@@ -1,6 +1,6 @@
-// Applies the mapping rules for slots (values of a graph) without a key (a tensor of a checkpoint)
-// of the same name: weights that are tied to other weights, and names that torch changed to make
-// them unique.
+// Applies the mapping rules for slots (values of a graph) whose names differ from their keys
+// (tensors of a checkpoint), because the weight is tied to another weight, or because torch changed
+// the name to make it unique.
 #pragma once
 
 #include "mapping/key_prefix.h"
@@ -8,19 +8,20 @@
 
 namespace onnx_external {
 
-// Rule 5: if safetensors recorded that it dropped the name of an open slot, fills the slot with the
-// key that safetensors kept.
+// Applies rule 5: if safetensors recorded that it dropped the name of an open slot, fills the slot
+// with the key that safetensors kept.
 [[nodiscard]] Status fill_metadata_ties(const KeyPrefix& key_prefix, MappingTask& task);
 
-// Rule 6: an open slot "mask.1" gets the key "mask" if something else in the graph has that name,
-// because torch makes names unique in this way.
+// Applies rule 6: an open slot "mask.1" gets the key "mask" if another value in the graph has that
+// name, because torch appends a number to make names unique.
 void fill_renamed(const KeyPrefix& key_prefix, MappingTask& task);
 
-// Rule 7: an open slot that nodes of another module use gets that module's key. Next, if one end of
-// a tied embedding (the table that a Gather reads, or the matrix of the output projection) is
-// filled, the open end gets the same key, if the graph ties the two by equal data or by an
-// Identity. Last, an embedding with one open slot for both ends gets the only left-over key of its
-// type and shape, if that key has the name of the other end. Passes errors of `evidence` on.
+// Applies rule 7. First, an open slot that nodes of another module use gets that module's key.
+// Second, if one end of a tied embedding (the table that a Gather reads, or the matrix of the
+// output projection) is filled, the open end gets the same key, provided that the graph ties the
+// two by equal data or by an Identity node. Third, an embedding with one open slot for both ends
+// gets the only left-over key of its type and shape, if that key has the name of the other end.
+// Errors are those of `evidence`.
 [[nodiscard]] Status fill_graph_ties(const KeyPrefix& key_prefix, const MappingEvidence& evidence,
                                      MappingTask& task);
 

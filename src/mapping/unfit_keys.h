@@ -1,5 +1,5 @@
-// Recognizes keys (tensors of a checkpoint) that do not fit any graph, because a training run
-// stored something other than whole weights.
+// Recognizes keys (tensors of a checkpoint) that match no graph, because a training run stored
+// something other than complete weights.
 #pragma once
 
 #include <span>
@@ -10,14 +10,15 @@
 
 namespace onnx_external {
 
-// Returns text that says what the keys are (empty or flattened tensors from sharded training,
-// optimizer state, or factors that torch multiplies, as in pruning and in weight or spectral
-// normalization), and what to do with the checkpoint before it is saved. Returns "" for all other
-// keys.
+// Returns a text that says what the keys are and how to convert the checkpoint. Recognized are
+// empty or flattened tensors from sharded training, optimizer state, and factors from which torch
+// computes a weight, as in pruning and in weight or spectral normalization. Returns "" for all
+// other keys.
 [[nodiscard]] std::string unfit_keys(const MappingTask& task);
 
-// If in most of the pairs one dimension differs, by the same factor in all of them, returns text
-// that says that the keys are parts of tensors that were split among ranks; otherwise "".
+// Recognizes keys that are parts of tensors that were split among ranks. In most pairs with such
+// keys, one dimension differs by the same factor. Returns a text that says so, or "" for other
+// keys.
 [[nodiscard]] std::string cut_among_ranks(const MappingTask& task, const Aligned& aligned);
 
 }  // namespace onnx_external

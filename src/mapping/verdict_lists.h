@@ -1,5 +1,5 @@
-// Selects slots (values of a graph) or keys (tensors of a checkpoint) by the mapping's verdicts on
-// them (filled, missing, unused, ...).
+// Selects slots (values of a graph) or keys (tensors of a checkpoint) by the verdicts of a mapping,
+// such as filled, missing or unused.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace onnx_external {
 
-// Returns the indices below `count` with the first of the verdicts, in ascending order, then those
-// with the second verdict, and so on. `verdict_of` returns the verdict on an index.
+// Returns the indices below `count` that have one of the verdicts, grouped by verdict in the given
+// order, and ascending within a group. `verdict_of` returns the verdict for an index.
 template <typename Verdict, typename VerdictOf>
 std::vector<std::uint32_t> places_with(std::initializer_list<Verdict> verdicts, std::size_t count,
                                        const VerdictOf& verdict_of) {
@@ -25,7 +25,8 @@ std::vector<std::uint32_t> places_with(std::initializer_list<Verdict> verdicts, 
   return places;
 }
 
-// Does the same for items that have a verdict and a name, and returns their names.
+// Returns the names of items by their verdicts, in the order of places_with(). Items have members
+// `verdict` and `name`.
 template <typename Verdict, typename Item>
 std::vector<std::string> names_with(std::initializer_list<Verdict> verdicts,
                                     const std::vector<Item>& items) {

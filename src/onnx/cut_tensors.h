@@ -1,8 +1,8 @@
-// Keeps track of the tensors whose data was left in the model's file when the model was loaded:
-// raw_data then holds a placeholder. Such tensors are called "cut".
+// Keeps track of tensors whose data was left in the model's file when the model was loaded. Such a
+// tensor has a placeholder in raw_data and is called "cut".
 //
-// A placeholder begins with 16 random bytes that are drawn for each model, so that no file can
-// contain one.
+// A placeholder begins with 16 bytes that are chosen at random for each model, so that data in a
+// file is not mistaken for a placeholder.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -21,13 +21,13 @@
 
 namespace onnx_external {
 
-// Creates and recognizes the placeholders of one model. Immutable; any thread may use it.
+// Creates and recognizes the placeholders of one model. Immutable; may be used by any thread.
 class Placeholders {
  public:
   static constexpr std::size_t kBytes = 20;
 
   Placeholders();
-  // `number` is the index of the tensor among those whose data was left in the file.
+  // Returns the placeholder of a tensor. `number` is the index of the tensor among the cut tensors.
   [[nodiscard]] std::string text(std::uint32_t number) const;
   [[nodiscard]] std::optional<std::uint32_t> read(std::string_view raw_data) const;
 
@@ -36,16 +36,18 @@ class Placeholders {
   std::array<char, kNonceBytes> nonce_{};
 };
 
-// Data of at least this many bytes stays in the file. For smaller data, the bookkeeping would take
-// as much memory as the data.
+// The minimum size of data that is left in the file. For smaller data, keeping track of it would
+// need as much memory as the data.
 inline constexpr std::uint64_t kMinCutBytes = 512;
 
-// Immutable once a model is loaded; any thread may call the member functions.
+// The cut tensors of a model. Immutable once the model is loaded; any thread may call the member
+// functions.
 class CutTensors {
  public:
-  CutTensors() = default;  // for a model from memory, which has no such tensors
+  CutTensors() = default;  // for a model from memory, which has no cut tensors
 
-  // The segments of a tensor in `scan` are its data fields in `file`, in the order of the file.
+  // `scan` lists the data fields of the cut tensors in `file`, as segments in the order of the
+  // file.
   CutTensors(std::shared_ptr<const SourceFile> file, WireScan scan, Placeholders placeholders)
       : file_(std::move(file)), scan_(std::move(scan)), placeholders_(placeholders) {
     scan_.messages = {};
@@ -62,7 +64,7 @@ class CutTensors {
     return scan_.segments_of(scan_.tensors[number]);
   }
 
-  // Returns the data fields of a tensor in the model; nullopt if the data was not left in the file.
+  // Returns the data fields of a tensor in the model, or nullopt if the tensor is not cut.
   [[nodiscard]] std::optional<std::span<const WireSegment>> find(
       const onnx::TensorProto& tensor) const {
     const auto number = placeholders_.read(tensor.raw_data());

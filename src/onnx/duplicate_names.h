@@ -16,12 +16,12 @@ namespace onnx_external {
 struct DuplicateName {
   std::uint32_t graph = 0;  // index into the list of graphs
   std::string_view name;    // points into the model
-  std::string message;      // describes both values, and says what to do
+  std::string message;      // describes both values, and says how to proceed
 };
 
-// Returns the duplicate names in all graphs, each of them once, in the order of the graphs. An
-// initializer with the name of an input of its graph is not a duplicate, but the input's default
-// value. Linear in the size of the model.
+// Returns the duplicate names in all graphs in the order of the graphs. Each name occurs once per
+// graph. An initializer with the name of an input of its graph is not a duplicate, but the default
+// value of the input. Takes linear time in the size of the model.
 [[nodiscard]] std::vector<DuplicateName> find_duplicate_names(std::span<const GraphNode> graphs);
 
 }  // namespace onnx_external

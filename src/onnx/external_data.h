@@ -1,9 +1,8 @@
-// Reads the external_data entries of a tensor, and writes them in a normalized form. Used for
-// saving, verifying, cutting and inspecting.
+// Reads the external_data entries of a tensor, and writes them in a normalized form.
 //
-// Source of the rules: docs/ExternalData.md of the ONNX specification, and the behavior of onnx and
-// ONNX Runtime. An unambiguous entry is accepted if onnx or ONNX Runtime accepts it; if only one of
-// them does, the entry gets a DataRemark. docs/formats.md has the table.
+// The rules follow docs/ExternalData.md of the ONNX specification, and the behavior of onnx and
+// ONNX Runtime. An unambiguous entry is accepted if onnx or ONNX Runtime accepts it. If only one of
+// them accepts it, the entry gets a DataRemark. docs/formats.md has a table of the rules.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -26,23 +25,23 @@ namespace onnx_external {
 
 // The kinds of errors in the entries of an external tensor.
 enum class EntryFault : std::uint8_t {
-  kEntry,      // a key or a value is invalid, or the size does not follow from type and dims
+  kEntry,      // a key or a value is invalid, or type and dims do not determine the size
   kLocation,   // the location is not a path inside the model's folder
-  kLength,     // the length is not the size that follows from type and dims
+  kLength,     // the length differs from the size that type and dims determine
   kRange,      // the range ends past 2^63-1
   kInlineToo,  // the tensor also has data inside the model
 };
 
 // The entries of one external tensor.
 struct ExternalEntry {
-  std::string location;  // as ExternalTensor::location
+  std::string location;  // see ExternalTensor::location
   std::uint64_t offset = 0;
-  std::uint64_t length = 0;  // the size that follows from type and dims
+  std::uint64_t length = 0;  // the size that type and dims determine
   std::string sha1;          // "checksum" in lower case; empty if it is not stated or not a SHA-1
   DataRemarks remarks;
-  std::vector<std::pair<EntryFault, Error>> faults;  // the errors also say what to do
+  std::vector<std::pair<EntryFault, Error>> faults;  // each error also says how to proceed
 
-  // Returns whether there is a range that can be read.
+  // Returns whether the entries state a range that can be read.
   [[nodiscard]] bool has_range() const;
 };
 
@@ -52,19 +51,19 @@ struct ExternalEntry {
 
 [[nodiscard]] ExternalEntry read_external_entry(const onnx::TensorProto& tensor);
 
-// Does the same for loading a model. The caller fills in name, place and graph. A location outside
-// the folder is not an error yet; code that reads the data must reject it. Errors: kCorrupt,
-// kUnsupported.
+// Reads the entries of a tensor when a model is loaded. The caller fills in name, place and graph.
+// A location outside the folder is not an error here, so code that reads the data must reject it.
+// Errors: kCorrupt, kUnsupported.
 [[nodiscard]] Result<ExternalTensor> read_external_tensor(const onnx::TensorProto& tensor);
 
-// Makes `tensor` external: writes location, offset, length (and checksum), and removes any data or
-// entries that it had.
+// Makes `tensor` external: writes location, offset, length and, if given, checksum, and removes the
+// data and entries that the tensor had.
 void write_external_entries(const ExternalRef& ref, onnx::TensorProto& tensor);
 
 // Removes the data from every field that can hold data, and all external_data entries.
 void clear_tensor_data(onnx::TensorProto& tensor);
 
-// Returns whether the tensor's data is present, inline or external, or the tensor is empty.
+// Returns whether the tensor has inline or external data, or is empty.
 [[nodiscard]] bool has_data(const onnx::TensorProto& tensor);
 
 }  // namespace onnx_external

@@ -16,7 +16,7 @@ namespace onnx_external {
 
 inline constexpr int kAttributeProtoField = 11;  // field number in FunctionProto
 
-// A message that was parsed from the bytes of an unknown field and therefore is not owned by the
+// A message that was parsed from the bytes of an unknown field. It is therefore not owned by the
 // ModelProto.
 struct DetachedAttribute {
   onnx::AttributeProto proto;
@@ -29,8 +29,8 @@ struct FunctionAttribute {
   std::shared_ptr<DetachedAttribute> detached;  // null if the protobuf classes know the field
 };
 
-// Returns those attributes of a function that may hold tensors, in order. kCorrupt if their bytes
-// are not an AttributeProto.
+// Returns the attributes of a function that may hold tensors, in order. Fails with kCorrupt if the
+// bytes of an attribute are not an AttributeProto.
 [[nodiscard]] Result<std::vector<FunctionAttribute>> function_attributes(
     const onnx::ModelProto& model, int function);
 

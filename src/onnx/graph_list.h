@@ -15,10 +15,10 @@ struct GraphNode {
   std::uint32_t parent = 0;  // index of the enclosing graph; 0 for the main graph itself
 };
 
-// Returns the graphs depth first, in the order of nodes and attributes: [0] is the main graph, and
-// each graph comes after the one that encloses it. Functions are left out, because their bodies do
-// not see outer names. kUnsupported beyond kMaxGraphDepth. The pointers are valid as long as the
-// model.
+// Returns the graphs depth first, in the order of nodes and attributes. The first is the main
+// graph, and each graph comes after the graph that encloses it. Functions are left out, because
+// their bodies cannot use outer names. Fails with kUnsupported beyond kMaxGraphDepth. The pointers
+// are valid as long as the model.
 [[nodiscard]] Result<std::vector<GraphNode>> list_graphs(const onnx::GraphProto& main);
 
 // Returns whether the node's operator belongs to the default ONNX domain.

@@ -1,9 +1,9 @@
-// Reads the inline data of a tensor in the form of raw_data (little-endian, row-major), from any
-// field that can hold it, even if the data was left in the file when the model was loaded.
+// Reads the inline data of a tensor from any field that can hold it, and returns it in the form of
+// raw_data (little-endian, row-major). The data may have been left in the file when the model was
+// loaded.
 //
-// Source of the rules: onnx.proto, TensorProto, which says which typed field holds which element
-// type. Narrow types are in the low bits of int32_data; for 4-bit types, each number holds two
-// values.
+// Source: TensorProto in onnx.proto, which defines the field for each element type. Narrow types
+// are in the low bits of int32_data. For 4-bit types, each number in int32_data holds two values.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -23,31 +23,31 @@
 
 namespace onnx_external {
 
-// The range of the model's file that holds exactly the bytes of a tensor, if there is one.
+// A range of the model's file that holds exactly the bytes of a tensor.
 struct InlineRange {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 };
 [[nodiscard]] std::optional<InlineRange> inline_range(const onnx::TensorProto& tensor,
                                                       const CutTensors& cuts);
-// Returns the same for inline_tensors()[i].
+// Returns the range for model.inline_tensors()[i].
 [[nodiscard]] std::optional<InlineRange> inline_range(const Model& model, std::size_t i);
 
 [[nodiscard]] bool has_inline_data(const onnx::TensorProto& tensor);
 
-// Reads the bytes of one tensor from first to last. Memory: a small buffer, or a copy of the
-// numbers if they are in the message itself. One thread at a time; the tensor and `cuts` must
-// outlive the reader.
+// Reads the bytes of one tensor from first to last. Needs memory for a small buffer, or for a copy
+// of the numbers if they are in the message itself. For use by one thread at a time. The tensor and
+// the CutTensors must outlive the reader.
 class InlineReader {
  public:
   // Every call of read() except the last must read a multiple of this many bytes.
   static constexpr std::uint64_t kStepMultiple = 16;
 
-  // kUnsupported for STRING and types without a known size. kCorrupt if the dims require another
-  // number of bytes than there are, as far as this is known without reading them.
+  // Creates a reader. Fails with kUnsupported for STRING and types without a known size, and with
+  // kCorrupt if the number of bytes is known to differ from the number that the dims require.
   [[nodiscard]] static Result<InlineReader> open(const onnx::TensorProto& tensor,
                                                  const CutTensors& cuts);
-  // Does the same for inline_tensors()[i].
+  // Creates a reader for model.inline_tensors()[i].
   [[nodiscard]] static Result<InlineReader> open(const Model& model, std::size_t i);
   InlineReader(InlineReader&&) noexcept;
   InlineReader& operator=(InlineReader&&) noexcept;
@@ -55,8 +55,8 @@ class InlineReader {
 
   [[nodiscard]] std::uint64_t nbytes() const { return nbytes_; }
 
-  // Reads the next bytes. Errors: kIo; kCorrupt if there are too few bytes, or if some are left
-  // after the last call.
+  // Reads the next bytes. Errors: kIo; kCorrupt if the tensor has fewer bytes than its dims
+  // require, or, in the last call, if it has more.
   [[nodiscard]] Status read(std::span<std::byte> out);
 
  private:

@@ -1,6 +1,6 @@
-// Makes the nodes that are needed around a matrix product or a Gather if a save keeps the codes of
-// a quantized checkpoint: nodes that reorder the inputs to match the codes, and nodes that add the
-// terms (offsets) of blocks.
+// Creates the nodes that a matrix product or a Gather needs in addition if a save keeps the codes
+// of a quantized checkpoint. These nodes reorder the inputs to match the codes, and add the terms
+// (offsets) of blocks.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -18,21 +18,20 @@
 
 namespace onnx_external {
 
-// Nodes that read the same input are shared, and are inserted before the first node that needs
-// them.
+// Products with the same input share these nodes, which are inserted before the first product.
 class KeptNodes {
  public:
-  // Inserts a node before another node, whose inputs it may read, and returns the name of its
-  // output.
+  // Inserts the first node before the second node, and returns the name of its output. The first
+  // node may read inputs of the second.
   using PutBefore = std::function<std::string(onnx::NodeProto, const onnx::NodeProto&)>;
 
   KeptNodes(const MatrixPlan& plan, const std::vector<GraphNode>& graphs, PutBefore put_before);
 
-  // Returns the input of the product, multiplied by factors and reordered if the matrix requires
-  // it.
+  // Returns the name of the product's input, after multiplication by factors and reordering if the
+  // matrix requires them.
   [[nodiscard]] std::string input_of(const ChosenMatrix& chosen, const MatrixUse& use);
-  // Returns the sums of the blocks of that input, multiplied by the terms. Requires: the scheme has
-  // terms.
+  // Returns the name of a value that is to be added to the product: the sums of the blocks of its
+  // input, multiplied by the terms. Requires: the scheme has terms.
   [[nodiscard]] std::string terms_of(const ChosenMatrix& chosen, const MatrixUse& use);
   // Adds the terms to the rows that a Gather returned under the name `rows`. Returns the last node,
   // to which the caller gives a name and an output.

@@ -1,4 +1,4 @@
-// Chooses which matrices of a graph are quantized, and by which scheme.
+// Chooses the matrices of a graph that are quantized, and the scheme for each.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +22,10 @@ namespace onnx_external {
 
 // A new initializer in the main graph.
 struct MatrixTensor {
-  // The part of a quantized matrix that the initializer holds. PackedLayout has the bytes of each
-  // part; its types and shapes may differ from those here. kTable has the bytes of kCodes in the
-  // shape that an embedding needs, so that both can share a range of a file. kTerms has the values
-  // of Scheme::terms.
+  // The part of a quantized matrix that the initializer holds. The bytes of each part are described
+  // by PackedLayout, whose types and shapes may differ from those here. kTable has the same bytes
+  // as kCodes in the shape that an embedding needs, so that both can share a range of a file.
+  // kTerms has the values of Scheme::terms.
   enum class Part : std::uint8_t { kCodes, kTable, kScales, kZeroPoints, kTerms };
   Part part = Part::kCodes;
   std::string name;
@@ -35,8 +35,9 @@ struct MatrixTensor {
 
 // The changes to the input of a product if the matrix keeps the codes of the checkpoint.
 struct KeptInputs {
-  std::vector<float> factors = {};  // each column is multiplied by one of these; empty: no factors
-  // The columns that the product then reads, in order; empty: all.
+  std::vector<float> factors = {};  // one factor per column; empty = no factors
+  // The indices of the columns that the product then reads, in order; empty = all columns in their
+  // order.
   std::vector<std::int32_t> order = {};
 
   [[nodiscard]] bool empty() const { return factors.empty() && order.empty(); }
@@ -50,9 +51,9 @@ struct KeptMatrix {
   std::shared_ptr<const KeptInputs> inputs;  // not null
 };
 
-// Returns how a matrix keeps its codes; nullopt if the checkpoint stores it as floats. kUnsupported
-// if no node can multiply by its codes: the message gives the reason, and the matrix is
-// dequantized.
+// Returns the form in which a matrix keeps its codes, or nullopt if the checkpoint stores the
+// matrix as floats. Fails with kUnsupported if no node can multiply by the codes; the message
+// states the reason, and the matrix is dequantized.
 using KeepMatrix =
     std::function<Result<std::optional<KeptMatrix>>(const GraphWeight&, const Matrix&)>;
 
@@ -62,18 +63,18 @@ struct ChosenMatrix {
   std::size_t matrix = 0;  // index into GraphWeight::matrices
   Scheme scheme;
   std::shared_ptr<const KeptInputs> inputs;  // set if the checkpoint's codes are kept
-  std::string unkept;  // why the checkpoint's codes are not kept; "" if they are, or there are none
+  std::string unkept;  // reason why codes of the checkpoint are not kept; otherwise ""
   std::vector<MatrixTensor> tensors;  // two to four, in the order of Part
-  // The index of the pattern in QuantizeOptions::weights that gives the scheme, if one does.
+  // The index of the pattern in QuantizeOptions::weights whose scheme is used, if there is one.
   std::optional<std::size_t> pattern;
 
-  // Returns the name of a part's initializer; "" if the matrix has no such part.
+  // Returns the name of a part's initializer, or "" if the matrix has no such part.
   [[nodiscard]] std::string_view name_of(MatrixTensor::Part part) const;
 };
 
-// The decision for each weight of a graph. A weight whose reason is not FloatReason::kNone is not
-// quantized. All matrices of any other weight are chosen, and replace_matrices() removes the weight
-// from the model.
+// The decisions for all weights of a graph. A weight whose reason is FloatReason::kNone is
+// quantized: all of its matrices are chosen, and replace_matrices() removes the weight from the
+// model. Any other weight is not quantized.
 struct MatrixPlan {
   std::vector<GraphWeight> weights;
   std::vector<ChosenMatrix> matrices;  // in the order of the weights
@@ -86,28 +87,29 @@ struct MatrixPlan {
   }
 };
 
-// Decides which weights are quantized: sets the reasons of those that stay unchanged, and chooses
-// the schemes of the others. The new initializers are named after the weight, with ".codes",
-// ".table", ".scales", ".zero_points" or ".terms" appended, after a number if the weight has
-// several matrices; the names differ from all names in the model. kUnsupported if the form needs a
-// newer opset. If the options keep codes, `keep` is called, and its errors other than kUnsupported
-// are returned. A pure function. Requires: check_options(options) succeeds; the weights were
-// returned by find_matrices(model, ...).
+// Decides which weights are quantized. Sets the reason for each weight that stays unchanged, and
+// chooses the schemes for the others. A new initializer has the name of the weight, followed by a
+// number if the weight has several matrices, and by ".codes", ".table", ".scales", ".zero_points"
+// or ".terms". The names differ from all names in the model. Fails with kUnsupported if the form
+// needs a newer opset. If the options keep codes, `keep` is called, and its errors other than
+// kUnsupported are returned. A pure function. Requires: check_options(options) succeeds; the
+// weights were returned by find_matrices(model, ...).
 [[nodiscard]] Result<MatrixPlan> choose_matrices(const Model& model,
                                                  std::vector<GraphWeight> weights,
                                                  const QuantizeOptions& options,
                                                  const KeepMatrix& keep = {});
 
-// Fails with kNotFound, and names them, if patterns in QuantizeOptions::weights decide the scheme
-// of no matrix in any of the models.
+// Fails with kNotFound if patterns in QuantizeOptions::weights are not used for any matrix of the
+// models. The message lists these patterns.
 [[nodiscard]] Status check_patterns(const QuantizeOptions& options,
                                     std::span<const MatrixPlan* const> plans);
 
-// Returns names that are not used in the model and were not returned by an earlier call.
+// Generates names that are not used in the model.
 class FreshNames {
  public:
   explicit FreshNames(const GraphFacts& facts);
-  // Returns the name itself, or the name with a number at its end.
+  // Returns `wanted`, or, if this name is in use or was returned before, `wanted` with a number at
+  // its end.
   [[nodiscard]] std::string take(const std::string& wanted);
 
  private:
@@ -117,8 +119,8 @@ class FreshNames {
 // Returns the error for a model, or a set of models, in which nothing can be quantized.
 [[nodiscard]] tl::unexpected<Error> nothing_to_quantize(const QuantizeOptions& options);
 
-// Returns whether the pattern matches the whole name: * for any characters, ? for one. The time is
-// at most proportional to the product of both lengths.
+// Returns whether the pattern matches the whole name, where * matches any characters and ? matches
+// one. Takes time proportional to at most the product of both lengths.
 [[nodiscard]] bool matches_pattern(std::string_view name, std::string_view pattern);
 
 }  // namespace onnx_external

@@ -8,11 +8,12 @@
 
 namespace onnx_external {
 
-// Makes the nodes of the chosen matrices read the tensors of the plan, imports the domain of their
-// operators, and removes the weights, the nodes in between, and their constants. A replaced node
-// keeps its position, name, output, doc_string and metadata. The caller attaches the tensors
-// themselves (attach(), without a slot), and must not attach, relocate or externalize what is
-// removed. Requires: the plan was made for this model.
+// Replaces the nodes that read chosen matrices by nodes that read the tensors of the plan, and
+// imports the domain of their operators. Removes the weights, the nodes between the weights and the
+// replaced nodes, and the constants of these nodes. A replaced node keeps its position, name,
+// output, doc_string and metadata. The caller attaches the tensors (attach(), without a slot), and
+// must not attach, relocate or externalize removed tensors. Requires: the plan was made for this
+// model.
 [[nodiscard]] Status replace_matrices(const Model& model, const MatrixPlan& plan,
                                       ModelEdits& edits);
 

@@ -1,5 +1,5 @@
-// Finds out whether the result of a matrix product becomes an output of the graph, as in a language
-// model's head, or is read by a TopK or ArgMax, as in a router that chooses experts.
+// Determines whether the result of a matrix product becomes an output of the graph, as for the head
+// of a language model, or is read by a TopK or ArgMax, as for a router that chooses experts.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ struct Destiny {
   bool chooses = false;  // read by a TopK or an ArgMax
 };
 
-// Returns, for each value, whether it becomes such an output or is read by a TopK or ArgMax, either
-// directly or through nodes that treat all its elements alike and have only constants as other
-// inputs (activations, scales, a bias; on the way to a TopK or ArgMax, also reshapes). `known`: for
-// each value, whether it is constant. If nodes are not in topological order, not all paths are
-// followed. Linear in the size of the graphs.
+// Returns, for each value, whether it becomes an output or is read by a TopK or ArgMax, either
+// directly or through nodes that treat all elements alike and whose other inputs are constants.
+// Such nodes are activations, scales, a bias and, on paths to a TopK or ArgMax, also reshapes.
+// `known` states for each value whether it is constant. If nodes are not in topological order, some
+// paths are not followed. Takes linear time in the size of the graphs.
 [[nodiscard]] std::vector<Destiny> list_destinies(const WeightGraph& graph,
                                                   const std::vector<bool>& known);
 

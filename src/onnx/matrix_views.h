@@ -1,5 +1,5 @@
-// Follows a weight through nodes that move or convert its elements without computing anything, such
-// as Transpose and Cast.
+// Follows a weight through nodes that only move or convert its elements, such as Transpose and
+// Cast.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace onnx_external {
 
-// A view of a weight: how the elements of a value follow from those of the weight.
+// A view of a weight. It describes how the elements of a value are obtained from those of the
+// weight.
 struct WeightView {
   ViewChain chain;
   std::int32_t data_type = 0;
@@ -21,9 +22,9 @@ struct WeightView {
 // Returns whether follow_view() supports the node's operator.
 [[nodiscard]] bool moves_weights(const onnx::NodeProto& node);
 
-// Returns the outputs of a node, each as a view of the weight. Nullopt if the operator is not
-// supported, or if its axes, sizes or indices are not known. Requires: the node's first input is
-// the view.
+// Returns the outputs of a node, each as a view of the weight. Returns nullopt if the operator is
+// not supported, or if its axes, sizes or indices are not known. Requires: the node's first input
+// is the view.
 [[nodiscard]] std::optional<std::vector<std::pair<ValueId, WeightView>>> follow_view(
     const WeightGraph& graph, const GraphNodeValues& node, const WeightView& view);
 

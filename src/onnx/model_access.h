@@ -17,9 +17,10 @@
 
 namespace onnx_external {
 
-// The location of external data that is in memory, in a model that is in memory itself. `offset` is
-// the index of the tensor in the list that is passed to the save together with the model; `length`
-// may be omitted. In a model that was loaded from a file, this location is an ordinary file name.
+// The location that marks external data in memory, in a model that is itself in memory. In such an
+// entry, `offset` is the index of the tensor in the list that is passed to the save together with
+// the model, and `length` may be omitted. In a model that was loaded from a file, this location is
+// an ordinary file name.
 inline constexpr std::string_view kInMemoryLocation = "*loose*";
 
 [[nodiscard]] inline bool is_in_memory(const Model& model, const ExternalTensor& tensor) {
@@ -34,11 +35,11 @@ struct ModelAccess {
 
   [[nodiscard]] static const CutTensors& cuts(const Model& model);
 
-  // Returns only attributes that hold tensors.
+  // Returns the detached attributes of functions that hold tensors.
   [[nodiscard]] static std::span<const std::shared_ptr<const DetachedAttribute>>
   detached_attributes(const Model& model);
 
-  // Returns names and tensors without a value that are not slots (open_values.h).
+  // Returns the names and tensors without a value that are not slots (open_values.h).
   [[nodiscard]] static std::span<const OpenValue> open_values(const Model& model);
 };
 

@@ -1,4 +1,4 @@
-// Collects changes that are made to a model when it is written. The model itself is not changed.
+// Collects changes to a model that are applied when it is written. The loaded model is not changed.
 #pragma once
 
 #include <google/protobuf/message_lite.h>
@@ -20,29 +20,28 @@
 
 namespace onnx_external {
 
-// Messages are identified by their addresses in the model, which must outlive the edits. Each
-// change is already in its serialized form.
+// Messages are identified by their addresses in the model, which must outlive the edits. Changes
+// are stored in serialized form ("text").
 struct ModelEdits {
   using Message = google::protobuf::MessageLite;
   using Field = std::pair<const Message*, int>;
 
-  // Tensors and nodes; their new text without headers.
+  // Tensors and nodes that are replaced, with their new text without headers.
   std::unordered_map<const Message*, ModelText> replaced;
-  // Nodes, values, tensors and annotations of graphs; functions, training info and metadata of the
-  // model.
+  // Messages that are removed: nodes, values, tensors and annotations of graphs; functions,
+  // training info and metadata of the model.
   std::unordered_set<const Message*> removed;
-  // Text to insert before a node, with headers.
+  // Text with headers that is inserted before a node.
   std::unordered_map<const Message*, ModelText> before;
-  // Text to append to fields of graphs and of the model, with headers, after the content that the
-  // field already has.
+  // Text with headers that is appended to the content of fields of graphs and of the model.
   std::map<Field, ModelText> added;
 
   // Returns the number of bytes of text that the changes add, without headers.
   [[nodiscard]] std::size_t text_bytes() const;
 };
 
-// One tensor to put into graph `graph` as the initializer `name`. It fills a slot, or is new (slot
-// == kNoSlot).
+// A tensor that is put into a graph. It fills a slot, or becomes a new initializer (slot ==
+// kNoSlot).
 struct Attachment {
   std::uint32_t slot = kNoSlot;  // index into GraphFacts::slots
   std::string name;              // used with kNoSlot only
@@ -51,19 +50,19 @@ struct Attachment {
   TensorData data;
 };
 
-// Puts tensors into the graph: fills slots (and removes the Identity nodes of kIdentityOutput
-// slots), and adds new initializers. A tensor that becomes external keeps no inline data. New
-// initializers come in the order of their slots, followed by those without a slot in the given
-// order. A tensor that an earlier edit moved is moved again. kInvalidArgument if a slot index is
-// out of range or used twice, or if the graph already defines the name of a new initializer; the
-// edits are then unchanged.
+// Puts tensors into the graph. Fills slots, removes the Identity nodes of kIdentityOutput slots,
+// and adds new initializers. A tensor that becomes external has no inline data afterwards. New
+// initializers are in the order of their slots, followed by those without a slot in the given
+// order. A tensor that an earlier edit moved is moved again. Fails with kInvalidArgument, without
+// changing the edits, if a slot index is out of range or used twice, or if the graph already
+// defines the name of a new initializer.
 [[nodiscard]] Status attach(const Model& model, std::span<const Attachment> attachments,
                             MatchedInputs inputs, ModelEdits& edits);
 
-// The metadata_props key under which a model that was cut out of a larger one names that model
+// The metadata_props key of the note in a piece that identifies the model that it was cut from
 // (cut/parent_note.h).
 inline constexpr std::string_view kCutFromKey = "onnx_external.cut_from";
-// Removes that entry, because a saved model is complete and no longer a cut piece.
+// Removes the entry kCutFromKey, because a saved model is complete and no longer a cut piece.
 void remove_parent_note(const Model& model, ModelEdits& edits);
 
 // Moves the data of external_tensors()[i] to another file range, or into the model. Requires: i is

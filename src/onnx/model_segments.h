@@ -1,5 +1,5 @@
-// Serializes a model with its edits as a list of segments: text in memory, and byte ranges that are
-// copied when the model is written.
+// Serializes a model with its edits as a list of segments, which are bytes in memory ("text") and
+// byte ranges that are copied when the model is written.
 #pragma once
 
 #include "onnx/model_edits.h"
@@ -9,10 +9,10 @@
 
 namespace onnx_external {
 
-// Returns the bytes that protobuf would write for the edited model: fields in ascending order,
-// unknown ones last. Data that was left in the model's file, and deferred data, become segments of
-// their own. Memory: twice the text. kUnsupported if the file, or the serialized model without
-// edits, would exceed kMaxMessageBytes.
+// Returns the bytes that protobuf would write for the edited model, with fields in ascending order
+// and unknown fields last. Data that was left in the model's file, and deferred data, are separate
+// segments. Needs memory for twice the text. Fails with kUnsupported if the file, or the serialized
+// model without edits, would exceed kMaxMessageBytes.
 [[nodiscard]] Result<ModelSegments> model_segments(const Model& model, ModelEdits edits = {});
 
 }  // namespace onnx_external

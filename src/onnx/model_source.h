@@ -9,8 +9,8 @@
 
 namespace onnx_external {
 
-// Opens the file that holds the bytes of the tensor. kCorrupt if the file does not contain the
-// whole range; other errors as for open_data_file().
+// Opens the file that holds the bytes of the tensor. Fails with kCorrupt if the file does not
+// contain the whole range. Other errors as for open_data_file().
 [[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_external(
     const Model& model, const ExternalTensor& external);
 

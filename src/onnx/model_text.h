@@ -1,5 +1,5 @@
-// Builds the bytes of a serialized model, with gaps for bytes that are copied from elsewhere when
-// the model is written. "Text" means the serialized bytes in memory.
+// Builds a serialized model as bytes in memory (called "text" here), with gaps for bytes that are
+// copied when the model is written.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace onnx_external {
 
-// A byte range of a model file, and where its bytes come from.
+// A byte range of a model file, and the source of its bytes.
 struct ModelSegment {
   enum class From : std::uint8_t {
     kText,       // ModelSegments::text, from `offset` on
@@ -32,12 +32,12 @@ struct ModelSegments {
   std::uint64_t bytes = 0;             // size of the file
 };
 
-// Returns the whole file. `cuts` belong to the model from which the segments were made. Requires:
-// no segment is deferred.
+// Returns the whole file. `cuts` are those of the model from which the segments were created.
+// Requires: no segment is deferred.
 [[nodiscard]] Result<std::string> join_segments(ModelSegments segments, const CutTensors& cuts);
 
-// Builds the text from front to back. The body of a message is appended first; wrap() then inserts
-// the header before the body, because its length is known only then.
+// Builds the text from front to back. The body of a message is appended first. Then wrap() inserts
+// the header, which contains the length of the body.
 class ModelText {
  public:
   // A position in the text at which a message begins.
@@ -52,7 +52,7 @@ class ModelText {
   void add(const ModelText& other);
   // Leaves a gap for the bytes that `segment` describes. Requires: the segment is not text.
   void add_gap(const ModelSegment& segment);
-  // Appends whatever `write`, a function of std::string&, appends to its argument.
+  // Calls `write`, a function that appends text to a std::string&, to append to this text.
   template <typename Write>
   void add_by(const Write& write) {
     const std::size_t before = text_.size();
@@ -61,11 +61,12 @@ class ModelText {
   }
 
   [[nodiscard]] Mark here() const { return {text_.size(), gaps_.size(), bytes_}; }
-  // Makes everything that was added after `begin` the value of a field.
+  // Inserts a header at `begin`, so that everything that was added after `begin` becomes the value
+  // of a field.
   void wrap(const Mark& begin, std::uint32_t field);
 
   [[nodiscard]] std::size_t text_bytes() const { return text_.size(); }
-  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }  // including those of the gaps
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }  // including the bytes of gaps
   [[nodiscard]] ModelSegments take() &&;
 
  private:

@@ -11,10 +11,10 @@
 
 namespace onnx_external {
 
-// Returns GraphFacts::constants, graph by graph in the order of the nodes.
+// Returns the constants for GraphFacts::constants, graph by graph in the order of the nodes.
 [[nodiscard]] std::vector<ConstantTensor> list_constants(std::span<const GraphNode> graphs);
 
-// Returns GraphFacts::modules.
+// Returns the module names for GraphFacts::modules.
 [[nodiscard]] std::vector<std::string> list_modules(std::span<const GraphNode> graphs);
 
 }  // namespace onnx_external

@@ -1,4 +1,5 @@
-// Finds undefined names and tensors without data. No runtime accepts a model that has any.
+// Finds undefined names and tensors without data. No runtime accepts a model with such names or
+// tensors.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -21,16 +22,16 @@ struct OpenValue {
   const char* why = "";
 };
 
-// Returns whether a slot has no value: an undefined name, or an initializer without data. Graph
-// inputs do not count, because the caller may supply them.
+// Returns whether a slot has no value because it is an undefined name or an initializer without
+// data. Graph inputs do not count, because the caller may supply them.
 [[nodiscard]] bool is_open(const Slot& slot);
 
-// Says why no runtime accepts a model with this slot. Requires: is_open(slot).
+// Returns the reason why no runtime accepts a model with this slot. Requires: is_open(slot).
 [[nodiscard]] const char* why_open(const Slot& slot);
 
-// Returns sparse initializers and attributes without data, and undefined names in functions. Linear
-// in the size of the model. `tensors`: all tensors in the model. `graphs`: the number of graphs
-// (the main graph and its subgraphs).
+// Returns sparse initializers and attributes without data, and undefined names in functions.
+// `tensors` are all tensors in the model. `graphs` is the number of graphs (the main graph and its
+// subgraphs). Takes linear time in the size of the model.
 [[nodiscard]] std::vector<OpenValue> open_values(const onnx::ModelProto& model,
                                                  std::span<const ListedTensor> tensors,
                                                  std::size_t graphs);

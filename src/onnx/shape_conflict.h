@@ -15,15 +15,15 @@
 
 namespace onnx_external {
 
-// A value of the main graph that a tensor supplies, with the type and shape of that tensor.
+// A value of the main graph that a tensor will supply, with the type and shape of that tensor.
 struct SuppliedValue {
   std::string_view name;
   std::int32_t elem_type = 0;
   Shape dims;
 };
 
-// An input of a node, and the weight that it is or from which its shape was inferred ("" if there
-// is none).
+// An input of a node. `weight` is the weight that is this input, or from which the shape of the
+// input was inferred ("" if there is none).
 struct ConflictingInput {
   std::string_view name;
   std::int32_t elem_type = 0;
@@ -38,10 +38,11 @@ struct ShapeConflict {
   std::vector<ConflictingInput> inputs;
 };
 
-// Infers shapes and types from the inputs of the graph, its initializers and the supplied values,
-// by the rules of onnx/operator_rules.h; ignores what the graph states about the values in between.
-// Nodes of other domains and nodes with subgraphs produce values of unknown shape. Subgraphs are
-// not examined, because a branch that contradicts itself may never run. Linear in the main graph.
+// Returns the first conflict, if there is one. Shapes and types are inferred from the inputs of the
+// graph, its initializers and the supplied values, by the rules of onnx/operator_rules.h. Types
+// that the graph states for intermediate values are ignored. Nodes of other domains and nodes with
+// subgraphs produce values of unknown shape. Subgraphs are not examined, because a branch that
+// contradicts itself may never run. Takes linear time in the size of the main graph.
 [[nodiscard]] std::optional<ShapeConflict> find_shape_conflict(
     const onnx::GraphProto& graph, std::span<const SuppliedValue> supplied);
 

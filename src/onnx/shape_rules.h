@@ -1,6 +1,6 @@
 // Infers shapes for operators of ONNX's default domain (https://onnx.ai/onnx/operators/), both from
-// inputs to outputs and back. A rule is applied again when more is known, and does nothing if the
-// result is not certain.
+// inputs to outputs and from outputs to inputs. A rule is applied again when more shapes are known,
+// and does nothing if its result is not certain.
 #pragma once
 
 #include "onnx/value_types.h"
@@ -38,7 +38,7 @@ void recurrent_shapes(NodeTypes& node);  // LSTM, GRU, RNN
 
 // Operators on constant integers: src/onnx/constant_rules.cc.
 void constant_numbers(NodeTypes& node);
-// The output has the integers of the first input, in another shape.
+// Infers an output that has the integers of the first input in another shape.
 void same_numbers(NodeTypes& node);
 void calculated_numbers(NodeTypes& node);  // Add, Sub, Mul
 void concat_numbers(NodeTypes& node);

@@ -22,13 +22,14 @@ struct ExternalRef {
   std::string checksum;  // lower-case hex SHA-1 of the whole file; empty if not recorded
 };
 
-// A gap for bytes that are not known yet. The code that writes the model file fills it.
+// A gap for bytes that are not yet known. The code that writes the model file fills the gap.
 struct DeferredBytes {
   std::uint32_t number = 0;  // chosen by the caller
   std::uint64_t length = 0;
 };
 
-// The data of a tensor: a reference, the raw little-endian bytes, or bytes that will follow later.
+// The data of a tensor: a reference to external data, the raw little-endian bytes, or bytes that
+// are written later.
 using TensorData = std::variant<ExternalRef, std::string, DeferredBytes>;
 
 // The fields of a tensor other than its data, in ascending order, as protobuf writes them.
@@ -40,7 +41,7 @@ struct BareTensor {
   explicit BareTensor(const onnx::TensorProto& tensor);
 };
 
-// Appends the tensor with the given data. `bare` is unchanged afterwards.
+// Appends the tensor with the given data. After the call `bare` is unchanged.
 void append_tensor(BareTensor& bare, const TensorData& data, ModelText& out);
 
 // Appends the tensor with data fields that are copied from the file from which the model was

@@ -1,5 +1,6 @@
-// The state of type and shape inference: the types of all values in a graph, and the interface
-// through which an inference rule reads and refines the types of one node's inputs and outputs.
+// Defines the state of type and shape inference, which is the types of all values in a graph, and
+// the interface through which an inference rule reads and refines the types of one node's inputs
+// and outputs.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -18,16 +19,16 @@ namespace onnx_external {
 using ValueId = std::uint32_t;
 inline constexpr ValueId kNoValue = 0xFFFFFFFF;  // an optional input or output that is omitted
 
-// Shapes of a higher rank are not inferred; otherwise, a node with a million inputs could produce a
-// million long shapes.
+// The maximum rank of inferred shapes. Without a limit, a node with a million inputs could produce
+// a million long shapes.
 inline constexpr std::size_t kMaxInferredRank = 8;
 inline constexpr std::size_t kMaxNumbers = 64;  // longer constants are not evaluated
 
 struct ValueType {
-  bool is_open = false;                // nothing defines the value, so its broadcast_limit matters
+  bool is_open = false;                // the value is undefined, so its broadcast_limit is used
   std::int32_t elem_type = 0;          // 0 if not known
-  std::optional<SymbolicShape> shape;  // the dimensions as far as they are known
-  // For open values: the shape to which the value must broadcast.
+  std::optional<SymbolicShape> shape;  // the known dimensions
+  // For open values, the shape to which the value must broadcast.
   std::optional<SymbolicShape> broadcast_limit;
   // The integers of a small constant, such as a shape, axes or slice ends. A scalar has one
   // integer.
@@ -40,11 +41,11 @@ struct NodeValues {
   std::span<const ValueId> outputs;
 };
 
-// The types of all values in a model. A refinement that contradicts what is known is ignored:
+// The types of all values in a model. A refinement that contradicts known types is ignored, because
 // either the model is wrong, or its operators do not have the assumed meaning.
 //
-// After check(), a rule refines only the outputs of the checked node; its conclusions about the
-// node's inputs and outputs are compared with the known types.
+// After check(), rules refine only the outputs of the checked node. Their results for the node's
+// inputs and outputs are also compared with the known types, to find contradictions.
 class ValueTypes {
  public:
   ValueTypes(std::span<const NodeValues> nodes, std::span<ValueType> types);
@@ -64,7 +65,7 @@ class ValueTypes {
   void refine_broadcast_limit(ValueId value, const SymbolicShape& limit);
   void refine_constant_value(ValueId value, std::vector<std::int64_t> numbers);
 
-  // Requires: the node is one of nodes().
+  // Makes `node` the checked node. Requires: the node is one of nodes().
   void check(const NodeValues& node) { checked_ = &node; }
   [[nodiscard]] bool checks() const { return checked_ != nullptr; }
   // Returns whether a rule has contradicted the known types of a checked node's inputs and outputs.
@@ -105,12 +106,12 @@ class NodeTypes {
   [[nodiscard]] const std::optional<SymbolicShape>& shape(ValueId value) const {
     return types_[value].shape;
   }
-  // Returns nullopt if the size is not known, or if the value has no such axis.
+  // Returns the size of an axis, or nullopt if it is not known or the value has no such axis.
   [[nodiscard]] std::optional<std::int64_t> dim(ValueId value, std::size_t axis) const;
   [[nodiscard]] const std::optional<std::vector<std::int64_t>>& numbers(ValueId value) const {
     return types_[value].numbers;
   }
-  // Returns nullptr if the node has no such attribute.
+  // Returns an attribute of the node, or nullptr if the node has no such attribute.
   [[nodiscard]] const onnx::AttributeProto* attribute(std::string_view name) const;
   [[nodiscard]] std::int64_t number(std::string_view name, std::int64_t otherwise) const;
   // Returns integers from an attribute or, in later versions of the operator, from an input.
@@ -131,11 +132,12 @@ void meet_broadcast_limits(const SymbolicShape& other, SymbolicShape& limit);
 [[nodiscard]] bool may_be_equal(const std::optional<std::int64_t>& one,
                                 const std::optional<std::int64_t>& other);
 
-// Converts an axis that may count from the end to one that counts from the start. Nullopt if it is
-// out of range.
+// Converts an axis that may count from the end to an axis that counts from the start. Returns
+// nullopt if it is out of range.
 [[nodiscard]] std::optional<std::size_t> axis_of(std::int64_t axis, std::size_t rank);
 
-// Returns the axes in a list in order. Nullopt if an axis is out of range or listed twice.
+// Converts the axes in a list like axis_of(), keeping their order. Returns nullopt if an axis is
+// out of range or listed twice.
 [[nodiscard]] std::optional<std::vector<std::size_t>> axes_of(const std::vector<std::int64_t>& axes,
                                                               std::size_t rank);
 

@@ -14,9 +14,10 @@
 namespace onnx_external {
 
 // The chain of views from a tensor to a value. It is stored as slices and an order of the tensor's
-// own axes, so that steps that undo each other leave nothing behind: two chains that produce the
-// same elements by permutes, slices, squeezes and unsqueezes have the same recipe. A member
-// function returns false if the step does not fit the shape; the chain must not be used afterwards.
+// own axes, so that steps that undo each other cancel out. Two chains that produce the same
+// elements by permutes, slices, squeezes and unsqueezes therefore have the same recipe. A member
+// function returns false if the shape does not allow the step. After this, the chain must not be
+// used.
 class ViewChain {
  public:
   // Requires: element_count(shape) succeeds.
@@ -24,15 +25,15 @@ class ViewChain {
 
   [[nodiscard]] Shape shape() const;
 
-  // Applies ONNX's Transpose; an empty `perm` reverses the dimensions. Requires, here and below:
-  // axes are not negative.
+  // Applies ONNX's Transpose. An empty `perm` reverses the dimensions. This and the following
+  // functions require that axes are not negative.
   [[nodiscard]] bool permute(std::span<const std::int64_t> perm);
   [[nodiscard]] bool slice(std::size_t axis, std::int64_t start, std::int64_t stop);
   // Removes one axis of size 1.
   [[nodiscard]] bool squeeze(std::size_t axis);
   // Inserts an axis of size 1 before `axis`.
   [[nodiscard]] bool unsqueeze(std::size_t axis);
-  // Requires: the number of elements stays the same.
+  // Changes the shape. Requires: the number of elements stays the same.
   [[nodiscard]] bool reshape(const Shape& shape);
   // Applies a step of a recipe. A cast does nothing.
   [[nodiscard]] bool apply(const RecipeStep& step);
@@ -53,7 +54,7 @@ class ViewChain {
   [[nodiscard]] std::int64_t size_of(std::size_t place) const;
   [[nodiscard]] bool has_rank(std::size_t rank) const { return rank <= kMaxRecipeRank; }
 
-  Recipe done_;                     // steps up to the last reshape that joined or split axes
+  Recipe done_;                     // all steps up to the last reshape that joined or split axes
   std::vector<Axis> axes_;          // axes of the tensor after `done_`
   std::vector<std::size_t> order_;  // for each dimension, index into axes_, or kInserted
 };

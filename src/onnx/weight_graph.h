@@ -36,7 +36,7 @@ struct WeightValue {
   std::uint32_t producer = kNoProducer;  // kNoProducer for inputs, initializers and undefined names
   const onnx::TensorProto* tensor = nullptr;    // the initializer, or the tensor in a Constant node
   const onnx::GraphProto* output_of = nullptr;  // the graph that returns the value as an output
-  bool is_input = false;                        // the value is in its graph's list of inputs
+  bool is_input = false;                        // true if the value is an input of its graph
 };
 
 struct GraphNodeValues {
@@ -46,11 +46,12 @@ struct GraphNodeValues {
   std::span<const ValueId> outputs;
 };
 
-// A snapshot; the model must outlive it. Names are resolved as in ONNX: a subgraph sees the names
-// of the graphs around it, unless it defines them itself. Linear in the size of the model.
+// The values and nodes of a model, which must outlive this object. Names are resolved as in ONNX: a
+// subgraph can use the names of the graphs around it, unless it defines them itself. Construction
+// takes linear time in the size of the model.
 class WeightGraph {
  public:
-  // kUnsupported beyond kMaxGraphDepth.
+  // Fails with kUnsupported for graphs nested deeper than kMaxGraphDepth.
   [[nodiscard]] static Result<WeightGraph> of(const Model& model);
 
   [[nodiscard]] std::span<const GraphNode> graphs() const { return graphs_; }
@@ -63,16 +64,17 @@ class WeightGraph {
   [[nodiscard]] std::span<const ValueReader> readers(ValueId value) const;
   [[nodiscard]] ValueId value_of_slot(std::uint32_t slot) const { return slot_values_[slot]; }
 
-  // Returns the value that a name refers to in the graph; kNoValue if there is none.
+  // Returns the value to which a name refers in the graph, or kNoValue if there is none.
   [[nodiscard]] ValueId named(std::uint32_t graph, std::string_view name) const;
 
-  // Returns the integers of an INT64 initializer or Constant node with at most one dimension, if
-  // there are at most kMaxIntegers and they are in the model itself. Nullopt for other values.
+  // Returns the integers of an INT64 initializer or Constant node. It must have at most one
+  // dimension and at most kMaxIntegers elements, and its data must be in the model itself. Returns
+  // nullopt for other values.
   [[nodiscard]] std::optional<std::vector<std::int64_t>> integers(ValueId value) const;
   // Returns whether a constant is a scalar. Requires: integers() returns its value.
   [[nodiscard]] bool is_scalar(ValueId value) const;
   // Returns whether the value is an initializer that is also an input, so that callers may replace
-  // it. Before IR version 4, all initializers are inputs, and none is meant to be replaced.
+  // it. Before IR version 4, all initializers are inputs, and callers do not replace them.
   [[nodiscard]] bool is_replaceable(ValueId value) const {
     return values_[value].is_input && may_replace_;
   }

@@ -1,7 +1,7 @@
-// Reads protobuf's wire format through a small window. The file is never mapped or read as a whole,
-// and skipping costs nothing.
+// Reads protobuf's wire format through a small window. The file is neither mapped nor read as a
+// whole, and skipped bytes are not read.
 //
-// Source of the rules: protobuf.dev, "Encoding".
+// Source: protobuf.dev, "Encoding".
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,14 @@ namespace onnx_external {
 inline constexpr std::uint64_t kMaxMessageBytes = 0x7FFFFFFF;
 // Returns the error for a model that would have `bytes` bytes.
 [[nodiscard]] tl::unexpected<Error> message_too_large(std::uint64_t bytes);
-// The nesting limit for messages and groups, which is the same as protobuf's.
+// The nesting limit for messages and groups, as in protobuf.
 inline constexpr int kMaxMessageDepth = 100;
 
 enum class WireType : std::uint8_t {
   kVarint = 0,
   kFixed64 = 1,
-  // A length followed by as many bytes: messages, byte strings, strings, packed numbers.
+  // A length followed by this number of bytes, for messages, byte strings, strings and packed
+  // numbers.
   kLength = 2,
   kStartGroup = 3,
   kEndGroup = 4,
@@ -49,14 +50,14 @@ void append_varint(std::string& out, std::uint64_t value);
 // string.
 void append_length_header(std::string& out, std::uint32_t field, std::uint64_t bytes);
 
-// The source of the bytes: a file or memory, neither of which is owned.
+// The source of the bytes, which is a file or memory. Neither is owned.
 class WireInput {
  public:
   explicit WireInput(const SourceFile& file) : file_(&file), size_(file.size()) {}
   explicit WireInput(std::string_view text) : text_(text), size_(text.size()) {}
 
   [[nodiscard]] std::uint64_t size() const { return size_; }
-  // Requires: the range is inside the input.
+  // Reads out.size() bytes at `offset`. Requires: the range is inside the input.
   [[nodiscard]] Status read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -65,13 +66,14 @@ class WireInput {
   std::uint64_t size_ = 0;
 };
 
-// A cursor. After the first error, all member functions return false, and status() returns the
-// error. One thread at a time.
+// Reads values one after another. After the first error, all member functions return false, and
+// status() returns the error. For use by one thread at a time.
 class WireReader {
  public:
   explicit WireReader(const WireInput& input) : input_(input), end_(input.size()) {}
 
-  // Moves to `position`; from then on, reads end at `end`. Requires: position <= end <= size.
+  // Moves to `position`, and limits later reads to the bytes before `end`. Requires: position <=
+  // end <= size.
   void enter(std::uint64_t position, std::uint64_t end);
 
   [[nodiscard]] std::uint64_t position() const { return position_; }
@@ -87,7 +89,7 @@ class WireReader {
   [[nodiscard]] bool skip_value(WireTag tag, int depth);
   [[nodiscard]] bool bytes(std::span<std::byte> out);
 
-  // Records the error; always returns false.
+  // Records the error, and returns false.
   bool stop(ErrorCode code, std::string_view what);
 
  private:

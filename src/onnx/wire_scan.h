@@ -1,10 +1,10 @@
 // Finds the data fields of the tensors in a serialized ModelProto without reading the data, and
-// plans how to replace them by other bytes. A replacement changes the lengths of the enclosing
-// messages; everything else stays byte for byte the same.
+// plans how to replace them by other bytes. A replacement also changes the lengths of the enclosing
+// messages. All other bytes stay the same.
 //
-// Source of the field numbers: onnx.proto. The tensors found are those of all graphs, subgraphs,
-// functions (including default values of attributes) and training graphs, including sparse tensors
-// and tensors in attributes.
+// Source of the field numbers: onnx.proto. Tensors are found in all graphs, subgraphs, functions
+// (including default values of attributes) and training graphs, including sparse tensors and
+// tensors in attributes.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct WireSegment {
   std::uint32_t payload = 0;  // packed: offset of the first byte of data
   std::uint32_t end = 0;
   std::uint8_t field = 0;
-  bool packed = false;  // the data is one run of bytes; otherwise, each value has its own tag
+  bool packed = false;  // true: the data is one run of bytes; false: each value has a tag
 };
 
 // A message that holds a tensor, or the tensor itself.
@@ -45,7 +45,7 @@ struct WireMessage {
   std::uint32_t length_at = 0;  // offset of the message's length
   std::uint32_t body = 0;
   std::uint32_t end = 0;
-  std::uint32_t parent = kNone;  // an earlier message; kNone: the model itself
+  std::uint32_t parent = kNone;  // index of an earlier message; kNone for the model itself
 };
 
 struct WireTensor {
@@ -71,13 +71,15 @@ struct WireFilter {
   std::uint64_t most_bytes = kMaxMessageBytes;
 };
 
-// The maximum number of segments of one tensor. No known writer splits the data of a tensor at all.
+// The maximum number of segments of one tensor. Known programs write the data of a tensor as one
+// segment.
 inline constexpr std::size_t kMaxWireSegments = 64;
 
-// Takes time linear in the bytes that are not data, and memory for the listed tensors. Skips
-// messages of fewer bytes than filter.least_bytes. kCorrupt, with the offset, for anything that is
-// not a protobuf message. kUnsupported beyond kMaxMessageDepth and kMaxWireSegments, and if a
-// message has two values for a tensor field that is not repeated (protobuf would merge them).
+// Finds the data fields of the tensors that `filter` selects. Skips messages of fewer bytes than
+// filter.least_bytes. Takes linear time in the number of bytes that are not data, and needs memory
+// for the listed tensors. Errors: kCorrupt if the input is not a protobuf message (the message
+// states the offset); kUnsupported beyond kMaxMessageDepth and kMaxWireSegments, and if a message
+// has two values for a tensor field that is not repeated, which protobuf would merge.
 [[nodiscard]] Result<WireScan> scan_model(const WireInput& input, const WireFilter& filter);
 
 // Replaces the bytes [begin, end) of the input, which are inside `message`, by `bytes` new bytes.
@@ -98,8 +100,9 @@ struct WireStep {
   std::uint64_t bytes = 0;  // number of bytes written to the output
 };
 
-// Returns the steps that write the edited model. Requires: `edits` are in the order of the input,
-// and none is inside another. kUnsupported if the result would have more than kMaxMessageBytes.
+// Returns the steps that write the edited model. Fails with kUnsupported if the result would have
+// more than kMaxMessageBytes. Requires: `edits` are in the order of the input, and no edit is
+// inside another.
 [[nodiscard]] Result<std::vector<WireStep>> rewrite(const WireScan& scan,
                                                     std::span<const WireEdit> edits,
                                                     std::uint64_t input_bytes);

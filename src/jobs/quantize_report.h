@@ -1,5 +1,5 @@
-// Fills in the part of a save's report that describes quantized matrices, and estimates their
-// errors for a dry run.
+// Fills in the part of a save's report that describes quantized matrices, and estimates
+// quantization errors for a dry run.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,13 @@
 
 namespace onnx_external {
 
-// Fills in SavedModel::quantized and SavedModel::floats of each model. `errors`: the error of each
-// matrix, by the range of its codes. Requires: the plan still has its tensors.
+// Fills in SavedModel::quantized and SavedModel::floats of each model. `errors` has the
+// quantization error of each matrix, by the index of the range with its codes. Requires: the plan
+// still has its tensors (report_tensors() has not been called).
 void report_quantized(SaveJob& job, const std::map<std::uint32_t, double>& errors);
 
-// Estimates the error of each matrix from a few of its rows, for a dry run. Leaves out tensors that
-// are produced on demand. Errors of reading and of quantize_rows().
+// Estimates the quantization error of each matrix from a few of its rows, for a dry run. Leaves out
+// tensors that are produced on demand. Errors are those of reading and of quantize_rows().
 [[nodiscard]] Result<std::map<std::uint32_t, double>> sampled_errors(const SavePlan& plan,
                                                                      const Checkpoint& checkpoint);
 

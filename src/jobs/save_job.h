@@ -1,6 +1,6 @@
-// Carries out saves that attach a checkpoint to models, or that give models another layout. The
-// steps here are the same for both; the mapping differs. One save can write a set of several models
-// that share their data; a single model is a set of one.
+// Implements the steps of saves that attach a checkpoint to models, or that write models in another
+// layout. Except for the mapping, both kinds of saves have the same steps. A save writes a set of
+// one or more models that share their data.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@
 
 namespace onnx_external {
 
-// One save: its inputs, its plan and its report.
+// The state of one save: its inputs, its plan and its report.
 struct SaveJob {
   SaveTarget target;  // `data_folder` is the chosen folder; `model_name` is not used
   SaveOptions options;
@@ -41,17 +41,16 @@ struct SaveJob {
   RecordedInputs inputs = {};
   SaveReport report = {};
 
-  // If there are several models, messages also name the model.
+  // Returns whether there is a single model. If there are several, messages also state the model.
   [[nodiscard]] bool is_of_one() const { return names.size() == 1; }
 };
 
-// Returns whether this process verifies and publishes, which is the job of the first process of a
-// team.
+// Returns whether this process verifies and publishes. In a team, only the first process does this.
 [[nodiscard]] inline bool leads(const WriteOptions& options) {
   return options.team == nullptr || options.team->rank == 0;
 }
 
-// Returns how messages name the graph of a single model.
+// Returns the name for the graph of a single model in messages.
 [[nodiscard]] std::string graph_name(const Model& model);
 
 // The inputs of a save: graphs, and the paths of checkpoints, an open checkpoint, or neither.
@@ -60,9 +59,9 @@ struct SaveInputs {
   std::span<const std::filesystem::path> paths = {};
   std::optional<Checkpoint> checkpoint = {};
   // The data of graphs in memory. External data entries with kInMemoryLocation
-  // (onnx/model_access.h) refer to these tensors by index. The number of bytes and the element type
-  // must agree, but kUInt8 may stand for any type; the shape is that of the graph. The names are
-  // only for messages and may be empty.
+  // (onnx/model_access.h) refer to these tensors by index. A tensor must have the number of bytes
+  // and the element type that the graph states, except that kUInt8 stands for any type. The shape
+  // is that of the graph. Names are used only in messages and may be empty.
   std::vector<ProvidedTensor> tensors = {};
 };
 
@@ -72,8 +71,9 @@ struct SaveInputs {
 [[nodiscard]] Result<SaveJob> start_job(const SaveTarget& target, SaveInputs inputs,
                                         const SaveOptions& options);
 
-// Returns the options for opening the checkpoints of a save into `folder`: SaveOptions::open, with
-// a scratch folder next to the output unless the caller chose one.
+// Returns the options for opening the checkpoints of a save into `folder`. These are
+// SaveOptions::open, except that the default scratch folder is replaced by a folder next to the
+// output.
 [[nodiscard]] OpenOptions open_options(const SaveOptions& options,
                                        const std::filesystem::path& folder);
 
@@ -84,8 +84,8 @@ struct SaveInputs {
 // Writes the planned files, reads them back and publishes them. A dry run only reports.
 [[nodiscard]] Result<SaveReport> carry_out(SaveJob job);
 
-// The options of a save, with a progress function that records the phase in which it cancels the
-// save.
+// The options of a save, with a progress function that also records the phase in which the caller
+// cancels the save.
 class NotedPhase {
  public:
   explicit NotedPhase(const SaveOptions& options);
@@ -106,7 +106,7 @@ class NotedPhase {
   SaveOptions options_;
 };
 
-// Implement save_graphs_with_external_data() and relayout_models(), and take over their inputs.
+// Implement save_graphs_with_external_data() and relayout_models(), respectively.
 [[nodiscard]] Result<SaveReport> attach(const SaveTarget& target, SaveInputs inputs,
                                         const SaveOptions& options);
 [[nodiscard]] Result<SaveReport> relayout(const SaveTarget& target, SaveInputs inputs,

@@ -16,8 +16,8 @@
 
 namespace onnx_external {
 
-// Fills in everything that follows from the mappings and the plan. `notes`: notes on the models'
-// own data.
+// Fills in all members that follow from the mappings and the plan. `notes` are notes about the
+// models' own data.
 void report_plan(const MappingKeys& keys, std::span<const Mapping> mappings,
                  const std::vector<std::string>& notes, SaveJob& job);
 

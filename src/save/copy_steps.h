@@ -1,6 +1,6 @@
-// Decides, before anything is copied, which data ranges or chunks of them a save copies, and in
-// which order. A range holds the bytes of one tensor, or of several tied ones, in a data file.
-// Plain values; safe from any thread.
+// Decides, before anything is copied, which data ranges or chunks of ranges a save copies, and in
+// which order. A range of a data file holds the bytes of one tensor, or of several tied tensors.
+// All types are plain values, and all functions may be called from any thread.
 #pragma once
 
 #include <cstddef>
@@ -18,38 +18,38 @@
 namespace onnx_external {
 
 // A tensor larger than this is split into chunks if it would otherwise keep one thread busy while
-// the others wait. In other cases splitting gains nothing, because two threads that write the same
-// file wait for each other at the file's lock; in a file with several tensors they do so anyway.
-// Measured with two threads and one tensor on ext4 in memory, as a ratio of wall times: 0.78 for 1
-// GB of safetensors, 0.88 for 2 GB of float32 that become float16, but 2.5 for 1 GB of a torch zip,
-// which one thread splices; such a tensor is not split.
+// the others are idle. In other cases splitting does not help, because threads that write the same
+// file wait for each other at the file's lock. The ratio of wall times with and without splitting
+// was 0.78 for 1 GB of safetensors, 0.88 for 2 GB of float32 converted to float16, and 2.5 for 1 GB
+// of a torch zip file (measured with two threads and one tensor on ext4 in memory). In the last
+// case a single thread splices, so such a tensor is not split.
 inline constexpr std::uint64_t kCopyChunkBytes = std::uint64_t{64} << 20;
 
-// The number of shards that are written at the same time, because threads that write different
-// files do not wait for each other. Measured with two threads: writing 1 GB in shards of 100 MB one
-// by one takes 7 % longer.
+// The number of shards that are written at the same time. Threads that write different files do not
+// wait for each other. With two threads, writing 1 GB in shards of 100 MB one after another took 7
+// % longer.
 inline constexpr std::uint32_t kShardsAtOnce = 8;
 
 // The approximate number of bytes of the source that a chunk of a pass reads. A pass reads a tensor
-// once and produces several ranges: the parts of a quantized matrix.
+// once and produces several ranges, which are the parts of a quantized matrix.
 inline constexpr std::uint64_t kPassChunkBytes = std::uint64_t{8} << 20;
 
-// The functions below find the ranges of a pass. These ranges are consecutive in the plan; the
-// first one is called the head.
+// The functions below find the ranges of a pass. These ranges are consecutive in the plan. The
+// first range is called the head.
 
 // Returns the tensor that is written to a range.
 [[nodiscard]] inline const PlannedTensor& tensor_of(const SavePlan& plan, std::uint32_t range) {
   return plan.tensors[plan.ranges[range].source_tensor];
 }
 
-// Returns which part of a matrix a range holds.
+// Returns the part of a matrix that a range holds, as a number.
 [[nodiscard]] inline std::size_t part_of(const SavePlan& plan, std::uint32_t range) {
   const auto& packed = tensor_of(plan, range).packed;
   return packed ? static_cast<std::size_t>(packed->part) : 0;
 }
 
-// Returns the first range, or head, of the pass that produces this range: the range itself, or the
-// first of the preceding parts of the same matrix. The head holds the codes, unless these are
+// Returns the head of the pass that produces this range. This is the range itself or, if parts of
+// the same matrix precede it, the first of these. The head holds the codes, unless these are
 // linked.
 [[nodiscard]] inline std::uint32_t head_of_pass(const SavePlan& plan, std::uint32_t range) {
   while (part_of(plan, range) > 0 && range > 0 && tensor_of(plan, range - 1).packed &&
@@ -89,13 +89,13 @@ struct CopyJob {
   const Checkpoint& checkpoint;
   const Directory& data;
   const WriteOptions& options;
-  // Ranges that are in their files already, or that another process writes.
+  // The ranges that are already in their files, or that another process writes.
   const WrittenRanges& done;
-  RecordWriter* record;  // records every other range as soon as it is written; may be null
+  RecordWriter* record;  // records the other ranges when they are written; may be null
 };
 
-// A range or a chunk of one. For a pass, an item consists of whole rows of the head, and includes
-// the same rows of the ranges that follow.
+// A range or a chunk of a range. For a pass, an item consists of whole rows of the head, and
+// includes the same rows of the following ranges of the pass.
 struct CopyItem {
   std::uint32_t range = 0;
   std::uint64_t first = 0;  // offset from the start of the range
@@ -126,8 +126,9 @@ struct CopySteps {
 };
 
 // Orders files with one range by descending size, so that no thread starts a large file when the
-// other threads are done. Of the files with several ranges, a few are written at a time: the ranges
-// of these files alternate, by ascending offset in each file. Ranges that are done are left out.
+// other threads are done. Among the files with several ranges, a few are written at a time: their
+// ranges alternate, and are in ascending order of offset within each file. Ranges in job.done are
+// left out.
 [[nodiscard]] CopySteps plan_copy(const CopyJob& job, int threads);
 
 // Returns whether a range consists of inline numbers of the model that are not raw bytes yet and

@@ -1,4 +1,4 @@
-// Implements Dedup::kContent: tensors with equal bytes are stored once.
+// Implements Dedup::kContent, which stores tensors with equal bytes once.
 #pragma once
 
 #include "onnx_external/checkpoint.h"

@@ -1,5 +1,5 @@
-// Chooses the names of data files, shards and manifests after a tensor or after the model next to
-// which they are saved, and recognizes such names.
+// Chooses and recognizes the names of data files, shards and manifests, which are derived from the
+// name of a tensor or of the model.
 #pragma once
 
 #include <cstddef>
@@ -12,35 +12,36 @@ namespace onnx_external {
 
 inline constexpr std::size_t kMaxDataFileNameBytes = 200;
 
-// Returns whether the name is a valid file name on every common system: [A-Za-z0-9._-], at most
-// kMaxDataFileNameBytes, no "..", no dot at the start or the end, not a Windows device name, not
-// the manifest's name, and not of the form that hashed_file_name() returns.
+// Returns whether the name is a valid file name on every common system. Such a name has only the
+// characters [A-Za-z0-9._-] and at most kMaxDataFileNameBytes bytes, no "..", and no dot at the
+// start or the end. It must not be a Windows device name, the name of the manifest, or of the form
+// that hashed_file_name() returns.
 [[nodiscard]] bool is_safe_file_name(std::string_view name);
 
 // Returns "<escaped and shortened name>-<16 hex digits of the name's SHA-256>".
 [[nodiscard]] std::string hashed_file_name(std::string_view name);
 
-// Returns the file name for a tensor that is written before the names of all tensors are known, so
-// that the result must not depend on other names: the name itself if it is safe and has no
-// upper-case letters, otherwise hashed_file_name(). The results are distinct on a case-insensitive
-// file system.
+// Returns the file name for a tensor that is written before the names of all tensors are known. The
+// result does not depend on other names: it is the name itself if this is safe and has no
+// upper-case letters, otherwise hashed_file_name(). The file names are distinct even on a
+// case-insensitive file system.
 [[nodiscard]] std::string streamed_file_name(std::string_view name);
 
 // A data folder is called "<data_dir>" or "<data_dir>.N", where N counts how often the model was
-// replaced (the generation). Returns the N of "<base>.N", and 0 for `base` itself; nullopt for any
-// other name.
+// replaced (the generation). This function returns N for "<base>.N", 0 for `base` itself, and
+// nullopt for any other name.
 [[nodiscard]] std::optional<std::uint64_t> generation_of(std::string_view name,
                                                          std::string_view base);
 
 // Files next to the model are called "model.data", "model-00001-of-00003.data" and
-// "model.manifest.json"; with a generation, "model.N.data" and so on. The caller may give data
-// files another name (PlanOptions::data_name), but not the manifest, by which a save finds a
-// model's old data.
+// "model.manifest.json", or with a generation "model.N.data" and so on. The caller may choose
+// another name for data files (PlanOptions::data_name), but not for the manifest, by which a save
+// finds a model's old data.
 [[nodiscard]] std::string_view data_stem(std::string_view model_name);  // "model" for "model.onnx"
 // Returns "model" or "model.N", with the N of `data_dir`.
 [[nodiscard]] std::string numbered_stem(std::string_view model_name, std::string_view data_dir);
 [[nodiscard]] std::string manifest_file_name(std::string_view numbered_stem);
-// Returns the numbered stem of a name that manifest_file_name() returned; nullopt for any other
+// Returns the numbered stem of a name that manifest_file_name() returned, or nullopt for any other
 // name.
 [[nodiscard]] std::optional<std::string_view> stem_of_manifest_file(std::string_view name);
 
@@ -61,19 +62,20 @@ struct DataName {
 [[nodiscard]] std::string shard_file_name(const DataName& name, std::string_view data_dir,
                                           std::size_t number, std::size_t count);
 
-// Returns why a data file must not have this plain name, because other files have names of this
-// form. Nullopt if it may have the name.
+// Returns the reason why a data file must not have this plain name, because other files have names
+// of this form. Returns nullopt if it may have the name.
 [[nodiscard]] std::optional<std::string_view> data_name_fault(std::string_view model_name,
                                                               std::string_view name);
 
-// Returns the N of a name that the functions above return, 0 if it has none; nullopt for any other
-// name.
+// Returns the generation N of a name that the functions above return, 0 if the name has none, and
+// nullopt for any other name.
 [[nodiscard]] std::optional<std::uint64_t> generation_of_data_file(std::string_view file,
                                                                    const DataName& name);
-// Returns "-00001-of-00002" for "model.1-00001-of-00002.data"; "" for a file that is not a shard.
+// Returns "-00001-of-00002" for "model.1-00001-of-00002.data", and "" for a file that is not a
+// shard.
 [[nodiscard]] std::string_view shard_mark(std::string_view file);
-// Returns "model.1" for "model.1.data" and for "model.1-00001-of-00002.data"; nullopt for a name
-// that does not end with ".data".
+// Returns "model.1" for "model.1.data" and for "model.1-00001-of-00002.data", and nullopt for a
+// name that does not end with ".data".
 [[nodiscard]] std::optional<std::string_view> stem_of_data_file(std::string_view name);
 
 // The names "test_data_set_N" and "input_K.pb", for which the runner of onnx's backend tests looks.

@@ -1,5 +1,4 @@
-// Closes files after they have been written. If files must be synced, each is closed only when it
-// is on the disk.
+// Closes written files. If files must be synced, a file is closed only after it is on the disk.
 #pragma once
 
 #include <cstddef>
@@ -16,28 +15,30 @@
 
 namespace onnx_external {
 
-// The maximum number of written files of a save that stay open until they are on the disk. Syncing
-// each file as soon as it is written made a save of 1 GB in 201 tensors take 1.5 times as long
-// (ext4 on a disk).
+// The maximum number of written files that stay open until they are on the disk. If instead each
+// file was synced when it was written, a save of 1 GB in 201 tensors took 1.5 times as long (ext4
+// on a disk).
 inline constexpr std::size_t kMaxUnsyncedFiles = 256;
 
-// If there are more files than this, one sync of the whole file system costs less than waiting for
-// each file. The difference is a fifth of the time of a save of 20,000 tensors of 10 KB (ext4 in
-// memory; more on a disk).
+// If there are more files than this, a single sync of the whole file system is faster than a sync
+// of each file. For 20,000 tensors of 10 KB, the difference is a fifth of the time of the save
+// (ext4 in memory; more on a disk).
 inline constexpr std::size_t kMaxFilesSyncedAlone = 256;
-// Writeback of files of at least this size is started early (without it, the same save took 1.6
-// times as long). For many smaller files, the call costs more than it gains.
+// The minimum size of files whose writeback is started early. Without early writeback, a save of 1
+// GB in 201 tensors took 1.6 times as long. For many smaller files, the call takes more time than
+// it saves.
 inline constexpr std::uint64_t kMinEarlyWriteback = std::uint64_t{1} << 20;
 
 // Returns whether a save of this many files syncs the whole file system once
 // (Directory::sync_file_system), instead of each file.
 [[nodiscard]] bool are_synced_together(std::size_t files);
 
-// A data file that several threads write: the first thread creates it, the last one takes it.
+// A data file that several threads write. The first thread creates the file, and the last thread
+// takes it.
 class DataFile {
  public:
-  // Returns the file, which `create` makes in the first call. If `create` fails, all later calls
-  // return the same error, because a second attempt would find the remains of the first.
+  // Returns the file, which the first call creates by calling `create`. If `create` fails, all
+  // later calls return the same error, because a second attempt would find what the first one left.
   // Thread-safe.
   template <typename Create>
   [[nodiscard]] Result<OutputFile*> open(const Create& create) {
@@ -48,7 +49,8 @@ class DataFile {
     return *made_ ? Result<OutputFile*>(&**made_) : fail(Error(made_->error()));
   }
 
-  // Returns nullopt if the file was not created. Requires: no thread writes it any more.
+  // Returns the file, or nullopt if it was not created. Requires: no thread is still writing the
+  // file.
   [[nodiscard]] std::optional<OutputFile> take() {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::optional<OutputFile> taken;
@@ -66,17 +68,17 @@ class DataFile {
 
 class FileSyncer {
  public:
-  // `files`: the number of files that will follow; 0 if it is not known. At most `most_open` of
-  // them stay open.
+  // `files` is the number of files that will be closed, or 0 if it is not known. At most
+  // `most_open` files stay open.
   FileSyncer(Sync sync, std::size_t files, std::size_t most_open);
 
-  // Takes over a file whose `bytes` bytes have all been written. Thread-safe. The error may belong
-  // to an earlier file, so the caller must treat all files as failed.
+  // Takes ownership of a file whose `bytes` bytes have all been written. Thread-safe. An error may
+  // be that of an earlier file, so the caller must treat all files as failed.
   [[nodiscard]] Status close(OutputFile file, std::uint64_t bytes);
 
-  // Waits until all files passed to close() are on the disk. They are in `folder` and have `bytes`
-  // bytes in total. Must be called once, after all other calls. Repeats the error of a failed
-  // close(); kCancelled if the meter's callback asks to stop.
+  // Waits until all files passed to close() are on the disk. The files are in `folder` and have
+  // `bytes` bytes in total. Must be called once, after all other calls. Returns the error of a
+  // failed close() again; kCancelled if the callback of the meter asks to stop.
   [[nodiscard]] Status finish(const Directory& folder, std::uint64_t bytes, int threads,
                               ProgressMeter& meter);
 

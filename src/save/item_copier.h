@@ -33,7 +33,7 @@
 namespace onnx_external {
 
 // The chunk size for tensors that must be rearranged and cannot be read in tiles
-// (checkpoint/storage/tiled_view.h). At most kMaxTiles threads rearrange at once.
+// (checkpoint/storage/tiled_view.h). At most kMaxTiles threads rearrange tensors at the same time.
 inline constexpr std::uint64_t kRearrangeBytes = std::uint64_t{2} << 20;
 
 // The copy of one item into open files.
@@ -57,10 +57,10 @@ struct CopyBuffers {
   std::optional<PackingBuffers> packing;  // made when a pass needs them
 };
 
-// Thread-safe. The job must outlive this object.
+// Copies the items of a job. Thread-safe. The job must outlive this object.
 class ItemCopier {
  public:
-  // `step` is called with the number of bytes copied since the last call; if it returns false,
+  // `step` is called with the number of bytes copied since the last call. If it returns false,
   // copying is cancelled.
   ItemCopier(const CopyJob& job, StepFn step)
       : job_(job), step_(std::move(step)), infinite_(job.plan.ranges.size()) {}

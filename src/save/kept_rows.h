@@ -1,5 +1,5 @@
-// Converts a matrix that is already quantized in the checkpoint to the bytes that are saved, row by
-// row and without quantizing it again (tensor/quantize/kept_codes.h).
+// Converts a matrix that is quantized in the checkpoint to the saved form, row by row and without
+// quantizing it again (tensor/quantize/kept_codes.h).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace onnx_external {
 
-// Buffers that are reused from call to call. One thread at a time.
+// Buffers that are reused from call to call. For use by one thread at a time.
 struct KeptBuffers {
   IoBuffer lines;
   IoBuffer codes;
@@ -28,14 +28,15 @@ struct KeptBuffers {
 
 enum class KeptCodes : std::uint8_t { kMade, kLeftOut };
 
-// Immutable; any number of threads may read. The checkpoint must outlive it.
+// The rows of a quantized matrix. Immutable; any number of threads may read. The checkpoint must
+// outlive this object.
 class KeptRows {
  public:
-  // `view`: a tensor of the checkpoint, after a recipe, as rows x columns. `scales`: the element
-  // type of the saved scales. Returns nullopt if the checkpoint has the tensor as floats;
-  // kUnsupported if no node can multiply by its codes, with the reason as the message. Reads the
-  // order of the columns and their factors. `known`: the scheme, if an earlier call has determined
-  // it; zero points then need not be read.
+  // Opens a matrix, and reads the order of the columns and their factors. `view` is a tensor of the
+  // checkpoint after its recipe, as rows x columns. `scales` is the element type of the saved
+  // scales. `known` is the scheme, if an earlier call has determined it; in this case zero points
+  // need not be read. Returns nullopt if the checkpoint stores the tensor as floats. Fails with
+  // kUnsupported if no node can multiply by the codes; the message is the reason.
   [[nodiscard]] static Result<std::optional<KeptRows>> of(const Checkpoint& checkpoint,
                                                           const TensorView& view,
                                                           std::uint64_t columns, DType scales,
@@ -48,21 +49,20 @@ class KeptRows {
   // one.
   [[nodiscard]] std::optional<FileRange> stored_codes_range(const Checkpoint& checkpoint) const;
 
-  // Returns the number of rows, at least `least`, that can be read efficiently at once.
+  // Returns a number of rows, at least `least`, that can be read efficiently in one call.
   [[nodiscard]] std::uint64_t chunk_rows(std::uint64_t least) const;
   // Returns whether make() needs its argument `tile`.
   [[nodiscard]] bool needs_tile() const { return tiles_.has_value(); }
 
   using Take = std::function<Status(std::uint64_t first_row, const PackedRows& made)>;
   // Converts the rows [first, first + count), and passes their parts to `take` in order, some rows
-  // at a time. With kLeftOut, codes are not read, and their bytes are unspecified. Errors of
-  // reading, of `take`, and of keep_rows(). Requires: `first` is a multiple of chunk_rows(1).
+  // at a time. With kLeftOut, codes are not read, and their bytes are unspecified. Errors are those
+  // of reading, of `take`, and of keep_rows(). Requires: `first` is a multiple of chunk_rows(1).
   [[nodiscard]] Status make(std::uint64_t first, std::uint64_t count, KeptCodes codes,
                             IoBuffer& tile, KeptBuffers& buffers, const Take& take) const;
 
  private:
-  // One dimension of the rows of the view, outermost first: `size` rows that are `step` rows apart
-  // in the checkpoint.
+  // A dimension of the rows of the view: `size` rows that are `step` rows apart in the checkpoint.
   struct RowDim {
     std::uint64_t size = 1;
     std::uint64_t step = 1;
@@ -73,13 +73,13 @@ class KeptRows {
   };
   // The way in which the bytes of the codes are produced.
   enum class Path : std::uint8_t {
-    kCodes,   // code by code
-    kBytes,   // the stored bytes are copied, except for flipped bits
-    kWords,   // from words that hold 4-bit codes of 8 rows
-    kBlocks,  // together with the scales and terms of their blocks
+    kCodes,   // each code is read and written separately
+    kBytes,   // the stored bytes are copied, and bits are flipped if necessary
+    kWords,   // codes are read from words with 4-bit codes of 8 rows
+    kBlocks,  // codes are read together with the scales and terms of their blocks
   };
 
-  // Some of the rows, if the view joins several matrices of the checkpoint.
+  // A part of the rows. Used if the view joins several matrices of the checkpoint.
   struct Piece {
     std::uint64_t first = 0;
     std::shared_ptr<const KeptRows> rows;
@@ -104,7 +104,7 @@ class KeptRows {
                                 const PackedRows& out) const;
   [[nodiscard]] Status make_from_tiles(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
                                        KeptBuffers& buffers, const Take& take) const;
-  // May modify `lines`.
+  // Converts rows whose stored words are in `lines`, which may be modified.
   [[nodiscard]] Status take_lines(std::uint64_t first, std::uint64_t rows,
                                   std::span<std::byte> lines, KeptBuffers& buffers,
                                   const Take& take) const;
@@ -116,8 +116,8 @@ class KeptRows {
   std::vector<RowDim> dims_;
   Path path_ = Path::kCodes;
   std::uint64_t line_rows_ = 1;  // rows in a line of `tiles_`
-  std::vector<Piece> pieces_;    // by first row; if there are any, all rows are read through them
-  // Tiles of the stored words, if rows are spread over the storage.
+  std::vector<Piece> pieces_;    // sorted by first row; if not empty, rows are read through pieces
+  // Reads the stored words in tiles. Set if rows are spread over the storage.
   std::optional<TiledView> tiles_;
 };
 

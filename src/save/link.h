@@ -1,5 +1,5 @@
-// Implements Layout::kLink, which copies nothing: the model refers to byte ranges of existing
-// files.
+// Implements Layout::kLink, with which a model refers to byte ranges of existing files and nothing
+// is copied.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@
 
 namespace onnx_external {
 
-// Determines where each range is in the source files, and lists these files in the plan, without
-// names (link_files() fills them in).
+// Determines the position of each range in the source files, and adds these files to the plan,
+// without names. link_files() fills in the names.
 class LinkedRanges {
  public:
   LinkedRanges(const SourceModels& models, const Checkpoint& checkpoint, SavePlan& plan)
       : models_(models), checkpoint_(checkpoint), plan_(plan) {}
 
-  // Fills in file and offset of `range`, which holds the bytes of `tensor`. kUnsupported if the
-  // bytes are not one plain range of a file, or are not aligned to the element type; the message
-  // says why, and what to do.
+  // Fills in file and offset of `range`, which holds the bytes of `tensor`. Fails with kUnsupported
+  // if the bytes are not one plain range of a file, or are not aligned to the element type; the
+  // message says why, and how to proceed.
   [[nodiscard]] Status place(const PlannedTensor& tensor, DataRange& range);
 
  private:
@@ -39,18 +39,18 @@ class LinkedRanges {
   std::map<std::pair<std::string, std::string>, std::uint32_t> by_location_;
 };
 
-// For Layout::kLink, determines the positions of the plan's ranges, which have none yet: ranges
-// that are bytes of the source files are linked, and the others are placed in a new file. Errors of
-// lay_out().
+// Determines, for Layout::kLink, the positions of the plan's ranges. Ranges that are bytes of the
+// source files are linked, and all other ranges are placed in a new file. Errors are those of
+// lay_out(). Requires: the ranges have no positions.
 [[nodiscard]] Result<SavePlan> link_or_write(SavePlan plan, const SourceModels& models,
                                              const Checkpoint& checkpoint,
                                              const PlanOptions& options);
 
-// For Layout::kLink, fills in the names of the files to which a model in `out_dir` refers, relative
-// to that folder: files of the checkpoint, and files with the models' own external data. Plans with
-// other layouts are returned unchanged. kInvalidArgument if a file is not in `out_dir` or below it,
-// is a symbolic link or has several hard links (onnx rejects both), or has a name that cannot be a
-// location; kNotFound, kIo.
+// Fills in, for Layout::kLink, the names of the files to which a model in `out_dir` refers,
+// relative to that folder. These are files of the checkpoint, and files with the models' own
+// external data. Plans with other layouts are returned unchanged. Errors: kInvalidArgument if a
+// file is not in `out_dir` or below it, is a symbolic link or has several hard links (onnx rejects
+// both), or has a name that cannot be a location; kNotFound; kIo.
 [[nodiscard]] Result<SavePlan> link_files(SavePlan plan, const SourceModels& models,
                                           const Checkpoint& checkpoint,
                                           const std::filesystem::path& out_dir);

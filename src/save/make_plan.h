@@ -1,5 +1,5 @@
-// Makes the plan of a save: decides which data each tensor gets, and where its bytes are written.
-// Later steps quantize, link or merge what was planned here.
+// Creates the plan of a save, which states the data of each tensor and the position where it is
+// written. Later steps change this plan to quantize, link or merge tensors.
 #pragma once
 
 #include <span>
@@ -13,19 +13,19 @@
 
 namespace onnx_external {
 
-// A pure function that reads no tensor data. The models, whose names are `names`, share data ranges
-// in the same way as tied tensors within one model. `data_dir` was returned by choose_data_dir().
-// Offsets follow the order of the mappings' pairs. With kLink, offsets are those in the
-// checkpoint's files, whose names are empty until link_files(). Dedup::kContent is treated as
-// kStorage. Errors as for plan_save(); kInvalidArgument for kInline with several models, which
-// could share nothing. Requires: there are as many models as names and mappings.
+// Creates the plan for models with the names `names`, which share data ranges like tied tensors of
+// one model. A pure function that reads no tensor data. Offsets follow the order of the mappings'
+// pairs. With kLink, offsets are those in the checkpoint's files, whose names are empty until
+// link_files(). Dedup::kContent is treated as kStorage. Errors as for plan_save(); also
+// kInvalidArgument for kInline with several models, because they could not share data. Requires:
+// there are as many models as names and mappings; `data_dir` was returned by choose_data_dir().
 [[nodiscard]] Result<SavePlan> make_plan(std::span<const Model> models,
                                          std::span<const std::string> names,
                                          const Checkpoint& checkpoint,
                                          std::span<const Mapping> mappings,
                                          const PlanOptions& options, const std::string& data_dir);
 
-// Does the same for a single model.
+// Creates the plan for a single model.
 [[nodiscard]] inline Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint,
                                                 const Mapping& mapping, const PlanOptions& options,
                                                 const SaveTarget& target = {}) {

@@ -1,8 +1,8 @@
 // Reads and writes the manifest of a saved model, which records the file, range and CRC-32 of each
-// tensor. With it, a model can be verified without its checkpoint, and the data of a replaced model
-// can be removed file by file. For a single model with one file per tensor, the manifest is
-// manifest.json in the data folder; otherwise it is next to the model and named after it
-// (has_manifest_in_folder() in save/staging.h).
+// tensor. With the manifest, a model can be verified without its checkpoint, and the data of a
+// replaced model can be removed file by file. For a single model with one file per tensor, the
+// manifest is manifest.json in the data folder. Otherwise, it is next to the model and named after
+// the model (has_manifest_in_folder() in save/staging.h).
 //
 // {"format": "onnx-external-manifest", "version": 3,
 //  "model": {"file": "model.onnx", "bytes": 1234, "crc32": "0123abcd"},
@@ -14,10 +14,11 @@
 //
 // A tensor with "quantize" is a part of a quantized matrix (packed_json.h).
 //
-// "options" are those of the save (manifest_options.h).
+// "options" are the options of the save (manifest_options.h).
 //
-// The text depends only on the saved model, so that equal saves have equal manifests. When a
-// manifest is read back, it is treated as hostile input. Plain values; safe from any thread.
+// The text depends only on the saved model, so equal saves have equal manifests. A manifest that is
+// read is treated as untrusted input. All types are plain values, and all functions may be called
+// from any thread.
 #pragma once
 
 #include <cstdint>
@@ -38,16 +39,17 @@ namespace onnx_external {
 
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::uint64_t kManifestVersion = 3;
-// A million tensors with names of a hundred bytes need about 300 MB.
+// The maximum size of a manifest. A manifest with a million tensors whose names have a hundred
+// bytes has about 300 MB.
 inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 30;
 
 struct ManifestTensor {
   std::string slot;         // name of the initializer, or ExternalTensor::name of another tensor
-  std::uint32_t graph = 0;  // as Slot::graph; written if it is not 0
-  std::string key;   // the key in the checkpoint; empty if the data is the loaded graph's own
-  std::string rule;  // rule_name(); empty if `key` is empty
-  // A plain name in the manifest's folder, FOLDER/NAME in the manifest of a set, or one of
-  // Manifest::linked; empty if the data is inline in the model.
+  std::uint32_t graph = 0;  // see Slot::graph; written if it is not 0
+  std::string key;          // key in the checkpoint; empty if the data came with the loaded graph
+  std::string rule;         // rule_name(); empty if `key` is empty
+  // The file with the data: a plain name in the manifest's folder, FOLDER/NAME in the manifest of a
+  // set, or one of Manifest::linked. Empty if the data is inline in the model.
   std::string file;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
@@ -55,16 +57,16 @@ struct ManifestTensor {
   std::int32_t data_type = 0;          // TensorProto.DataType, as a number under "dtype"
   Shape dims;
   TensorPlace place = TensorPlace::kInitializer;  // written as "sparse" or "attribute"
-  Recipe recipe = {};  // the steps from the key's bytes to those that are saved
+  Recipe recipe = {};                       // the steps that compute the saved bytes from the key
   std::optional<PackedTensor> packed = {};  // "quantize"
-  // Number of values that the recipe's cast made infinite; written if it is not 0.
+  // The number of values that became infinite in the recipe's cast; written if it is not 0.
   std::uint64_t overflowed = 0;
 
   friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;
 };
 
-// A file to which the model refers but which it does not own: a file of the checkpoint, or data of
-// another model. It is never removed with the model.
+// A file to which the model refers but which it does not own. It is a file of the checkpoint, or
+// data of another model, and is never removed with the model.
 struct LinkedFile {
   std::string file;  // location relative to the model's folder
   std::uint64_t bytes = 0;
@@ -72,7 +74,8 @@ struct LinkedFile {
   friend bool operator==(const LinkedFile&, const LinkedFile&) = default;
 };
 
-// One of the models that were saved together as a set; this model is one of them.
+// One of the models that were saved together as a set, including the model that the manifest
+// describes.
 struct SetMember {
   std::string file;  // plain name, next to this model
   std::uint64_t bytes = 0;
@@ -95,11 +98,11 @@ struct Manifest {
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-// Formats the tensors of a manifest one by one, so that they need not all be in memory as values.
-// One thread at a time.
+// Formats the tensors of a manifest one by one, so that not all of them need to be in memory as
+// values. For use by one thread at a time.
 class ManifestLines {
  public:
-  // The approximate number of tensors that will follow.
+  // `tensors` is the approximate number of tensors that will be added.
   explicit ManifestLines(std::size_t tensors = 0);
   void add(const ManifestTensor& tensor);
 
@@ -110,20 +113,21 @@ class ManifestLines {
 };
 
 [[nodiscard]] std::string manifest_text(const Manifest& manifest);
-// Returns the same text, with `lines` instead of manifest.tensors.
+// Returns the text of a manifest with the tensors in `lines` instead of manifest.tensors.
 [[nodiscard]] std::string manifest_text(const Manifest& manifest, ManifestLines lines);
 
 // Returns whether a manifest belongs to this model. Reads only the beginning of the text
-// (kManifestHeadBytes suffice), because parsing a manifest takes longer than parsing its model.
-// Nullopt if the text does not begin as manifest_text() writes it.
+// (kManifestHeadBytes are sufficient), because parsing a manifest takes longer than parsing its
+// model. Returns nullopt if the text does not begin like the result of manifest_text().
 [[nodiscard]] std::optional<bool> begins_as_manifest_of(const SetMember& model,
                                                         std::string_view text);
-// Enough for a name of 255 bytes, which takes at most six times as many bytes in JSON.
+// The size is sufficient for a name of 255 bytes, which has at most six times as many bytes in
+// JSON.
 inline constexpr std::size_t kManifestHeadBytes = 2048;
 
-// Parses what manifest_text() writes; unknown members are ignored. On success, every file name is a
-// plain name or, for linked files, a safe location. kCorrupt (with the tensor's index);
-// kUnsupported for another version.
+// Parses the result of manifest_text(); unknown members are ignored. On success, every file name is
+// a plain name or, for linked files, a safe location. Errors: kCorrupt (the message states the
+// index of the tensor); kUnsupported for another version.
 [[nodiscard]] Result<Manifest> parse_manifest(std::string_view text);
 
 }  // namespace onnx_external

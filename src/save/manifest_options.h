@@ -5,7 +5,8 @@
 //  "renames": [[PATTERN, REPLACEMENT, EVERY], ...]?, "inputs": [NAME, ...]?, "keep": [NAME, ...]?,
 //  "ignore": [RE, ...]?, "derived": {NAME: KEY, ...}?}    (checkpoint/derivation_json.h)
 //
-// Options that are not in Mapping::options are not recorded. Plain values; safe from any thread.
+// Options that are not in Mapping::options are not recorded. All functions are pure and may be
+// called from any thread.
 #pragma once
 
 #include <string>
@@ -16,11 +17,11 @@
 
 namespace onnx_external {
 
-// Returns the JSON object; "" if none of the recorded options is set.
+// Returns the JSON object, or "" if none of the recorded options is set.
 [[nodiscard]] std::string options_json(const MappingOptions& options);
 
-// Parses what options_json() writes; unknown members are ignored. kCorrupt for values of another
-// type.
+// Parses the result of options_json(); unknown members are ignored. Fails with kCorrupt for values
+// of another type.
 [[nodiscard]] Result<MappingOptions> parse_options(const Json& json);
 
 }  // namespace onnx_external

@@ -24,8 +24,8 @@
 
 namespace onnx_external {
 
-// Builds one model of a plan: `model_index` is its index in SavePlan::models. All arguments must
-// outlive this object. One thread at a time.
+// Builds one model of a plan. `model_index` is its index in SavePlan::models. All arguments must
+// outlive this object. For use by one thread at a time.
 class ModelBuilder {
  public:
   ModelBuilder(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
@@ -35,9 +35,9 @@ class ModelBuilder {
   [[nodiscard]] const Model& model() const { return model_; }
   [[nodiscard]] const std::string& name() const { return plan_.models[model_index_].name; }
 
-  // Returns the model file. `sha1s`: the SHA-1 of each file in the plan; empty where no checksums
-  // are recorded. With Layout::kInline, the bytes of the ranges are deferred segments, numbered by
-  // range. Reads the planned tensors without a range, which stay inline.
+  // Returns the model file. Reads the planned tensors without a range, which stay inline. `sha1s`
+  // has the SHA-1 of each file in the plan, or empty strings if no checksums are recorded. With
+  // Layout::kInline, the bytes of the ranges are deferred segments, numbered by range.
   [[nodiscard]] Result<ModelSegments> build(MatchedInputs inputs,
                                             const std::vector<std::string>& sha1s);
 
@@ -47,16 +47,16 @@ class ModelBuilder {
     return inline_crcs_;
   }
 
-  // Returns the manifest for the model that build() returned. `written`: the identities of all
-  // models in the plan; `crcs`: the CRC-32 of each range in the plan, ignored with Layout::kLink.
-  // Requires: build() succeeded.
+  // Returns the manifest for the model that build() returned. `written` has the identities of all
+  // models in the plan. `crcs` has the CRC-32 of each range in the plan, and is ignored with
+  // Layout::kLink. Requires: build() succeeded.
   [[nodiscard]] std::string manifest_for(std::span<const ModelIdentity> written,
                                          std::span<const std::uint32_t> crcs,
                                          const std::map<std::size_t, Overflow>& overflows) const;
 
  private:
-  // The changes that put planned tensors into the model: edits for tensors that it already has, and
-  // attachments for all others.
+  // The changes that put planned tensors into the model: edits for tensors that the model has, and
+  // attachments for all other tensors.
   struct Placement {
     ModelEdits edits;
     std::vector<Attachment> attachments;
@@ -79,7 +79,7 @@ class ModelBuilder {
   const Model& model_;
   const Checkpoint& checkpoint_;
   std::uint32_t model_index_;
-  // CRC-32s of the planned tensors without a range.
+  // The CRC-32s of the planned tensors without a range.
   std::map<std::size_t, std::uint32_t> inline_crcs_;
 };
 

@@ -1,10 +1,9 @@
 // Lists the data of the models that a save replaces, before anything is renamed, and removes it
 // afterwards.
 //
-// The list is part of the record (save/record.h). Exactly the listed files are removed, by this
-// save or by a later one. A file is spared if its size or modification time shows that it is no
-// longer the listed file, or if a model in the folder refers to it. No function here follows a
-// link.
+// The list is part of the record (save/record.h). This save, or a later one if this one is killed,
+// removes exactly the listed files. A file is kept if its size or modification time differs from
+// the list, or if a model in the folder refers to it. The functions do not follow links.
 #pragma once
 
 #include <sys/types.h>
@@ -30,7 +29,7 @@ struct ListedFile {
   friend bool operator==(const ListedFile&, const ListedFile&) = default;
 };
 
-// The manifest of a model, and the files that it lists as the model's own.
+// The manifest of a model, and the files that the manifest lists as the model's own.
 struct ListedData {
   ListedFile manifest;
   std::vector<ListedFile> files;
@@ -42,11 +41,11 @@ struct ListedData {
 [[nodiscard]] Result<ListedFile> list_file(const Directory& folder, const std::string& name,
                                            std::string location);
 
-// Lists the data of the given model, which is in the output folder: the files that its manifest
-// lists as its own and to which its graph refers, except those in `in_use`. Omits files that no
-// save wrote, that is, files without the recorded size, and files that were changed after the
-// manifest and do not have the recorded bytes. Returns an error if these files cannot be
-// determined.
+// Lists the data of a model in the output folder. These are the files that the model's manifest
+// lists as its own and to which its graph refers, except those in `in_use`. Omits files that were
+// not written by a save. These are files whose size differs from the recorded size, and files that
+// were modified after the manifest and have other bytes than those recorded. Returns an error if
+// the files cannot be determined.
 [[nodiscard]] Result<std::vector<ListedData>> list_data_of(const Directory& out,
                                                            const std::string& model_name,
                                                            const ModelIdentity& model,
@@ -59,10 +58,9 @@ struct RemovedData {
 };
 
 // Removes the files of each manifest, then the manifest, and then folders that have become empty.
-// Files in `in_use` are kept (all files if it is nullopt). If a model that uses such a file has no
-// manifest of its own, the manifest that lists the file is also kept, because a copy of a replaced
-// model is verified with it. A list applies only to files of its `owner`, unless the owner is this
-// user.
+// Files in `in_use` are kept; if `in_use` is nullopt, all files are kept. If a model that uses such
+// a file has no manifest of its own, the manifest that lists the file is also kept, because it is
+// needed to verify that model. If `owner` is not this user, only files of this owner are removed.
 [[nodiscard]] RemovedData remove_data(const Directory& out, std::span<const ListedData> data,
                                       uid_t owner, const std::optional<FilesInUse>& in_use);
 

@@ -12,7 +12,8 @@
 
 namespace onnx_external {
 
-// The maximum number of models in a folder that are read; if there are more, the result is unknown.
+// The maximum number of models in a folder that are read. If there are more, the files in use are
+// not known.
 inline constexpr std::size_t kMaxOtherModels = 1000;
 
 // Locations of files, relative to the models' folder, in their shortest form.
@@ -20,13 +21,13 @@ using FileSet = OwnedNameSet;
 // Maps the location of a file to the first model, by name, that refers to it.
 using FilesInUse = std::map<std::string, std::string, std::less<>>;
 
-// Reads the graph of a model, but no tensor data. A file that is not a model refers to no files.
-// Returns nullopt if the file cannot be read.
+// Returns the files to which a model refers. Reads the graph, but no tensor data. Returns an empty
+// set for a file that is not a model, and nullopt for a file that cannot be read.
 [[nodiscard]] std::optional<FileSet> files_of_model(const Directory& folder,
                                                     const std::string& model_name);
 
-// Returns the files to which the ONNX models in the folder refer. All files called *.onnx are read,
-// except `models`. Returns nullopt if one of them cannot be read.
+// Returns the files to which the ONNX models in the folder refer. All files named *.onnx are read,
+// except `models`. Returns nullopt if one of these files cannot be read.
 [[nodiscard]] std::optional<FilesInUse> files_of_other_models(const Directory& folder,
                                                               std::span<const std::string> models);
 

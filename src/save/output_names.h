@@ -1,5 +1,5 @@
 // Checks whether the names of models, data folders and staging folders are allowed in the output
-// folder, and chooses names that are free.
+// folder, and chooses unused names.
 #pragma once
 
 #include <filesystem>
@@ -17,30 +17,32 @@ namespace onnx_external {
 // and do not look like the name of a staging folder. Errors: kInvalidArgument.
 [[nodiscard]] Status check_output_names(std::string_view model_name, std::string_view data_dir);
 
-// Checks PlanOptions::data_name in the same way. A name may only be given for layouts whose data
-// files are next to the model; an empty name is always allowed. Errors: kInvalidArgument.
+// Checks PlanOptions::data_name by the rules of check_output_names(). A name may be given only for
+// layouts whose data files are next to the model. An empty name is always allowed. Errors:
+// kInvalidArgument.
 [[nodiscard]] Status check_data_name(std::string_view model_name, std::string_view data_dir,
                                      std::string_view data_name, Layout layout);
 
 // Calls check_output_names() for all models of a save. If there are several, their names must also
-// differ on any file system and end with ".onnx", because a save looks for references to data only
-// in files with that ending before it removes any data.
+// differ on any file system and end with ".onnx", because before a save removes data, it searches
+// only files with that ending for references to the data.
 [[nodiscard]] Status check_set_names(std::span<const std::string> model_names,
                                      std::string_view data_dir);
 
-// Checks the names (check_set_names(), check_data_name()) and the models that are already there,
-// and returns the name of the data folder for a save into `out_dir`: `data_dir` for a first save,
+// Checks the names (check_set_names(), check_data_name()) and the existing models, and returns the
+// name of the data folder for a save into `out_dir`. The name is `data_dir` for a first save,
 // otherwise "<data_dir>.N". N is one more than the N of any replaced model, in any layout, or of
-// another model's data in the folder. kAlreadyExists if a model or its data exists and `overwrite`
-// does not allow replacing it; data of other models does not matter. `out_dir` need not exist, and
-// may be empty if nothing will be written; kNotFound if it is a dangling link.
+// another model's data in the folder. Fails with kAlreadyExists if a model or its data exists and
+// `overwrite` does not allow replacing it; data of other models is not an error. `out_dir` need not
+// exist, and may be empty if nothing will be written. Fails with kNotFound if it is a dangling
+// link.
 [[nodiscard]] Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
                                                   std::span<const std::string> model_names,
                                                   std::string_view data_dir, Overwrite overwrite,
                                                   Layout layout = Layout::kPerTensor,
                                                   std::string_view data_name = {});
 
-// Does the same for a single model.
+// Chooses the data folder for a single model.
 [[nodiscard]] inline Result<std::string> choose_data_dir(
     const std::filesystem::path& out_dir, const std::string& model_name, std::string_view data_dir,
     Overwrite overwrite, Layout layout = Layout::kPerTensor, std::string_view data_name = {}) {
@@ -52,7 +54,8 @@ namespace onnx_external {
 [[nodiscard]] bool is_staging_name(std::string_view name);
 [[nodiscard]] Result<std::string> random_staging_name();
 
-// Rejects a model that must not be replaced, and an entry that no rename can replace.
+// Fails if the entry `model_name` is a model that must not be replaced, or an entry that a rename
+// cannot replace.
 [[nodiscard]] Status check_model_entry(const Directory& out, const std::string& model_name,
                                        Overwrite overwrite);
 

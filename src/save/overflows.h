@@ -1,4 +1,4 @@
-// Counts values that a conversion turned into infinities.
+// Counts finite values that became infinite in a conversion.
 #pragma once
 
 #include <cstddef>

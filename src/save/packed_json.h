@@ -12,10 +12,11 @@
 
 namespace onnx_external {
 
-// {"part": "codes", "rows": 8, "columns": 64, "scheme": {...}} (tensor/quantize/scheme_json.h)
+// Formats a part: {"part": "codes", "rows": 8, "columns": 64, "scheme": {...}}
+// (tensor/quantize/scheme_json.h).
 [[nodiscard]] std::string packed_json(const PackedTensor& packed);
-// kCorrupt for anything else, for a matrix without elements, and for a matrix whose parts have too
-// many bytes.
+// Parses the result of packed_json(). Fails with kCorrupt for any other JSON, for a matrix without
+// elements, and for a matrix whose parts have too many bytes.
 [[nodiscard]] Result<PackedTensor> parse_packed(const Json& json);
 
 // Returns "codes", "scales" or "zero_points".
@@ -25,9 +26,9 @@ namespace onnx_external {
 // and columns.
 [[nodiscard]] std::uint64_t packed_bytes(const PackedTensor& packed);
 // Returns whether a tensor of this TensorProto.DataType can hold the part. Codes and zero points of
-// 4 bits may be uint4, or pairs in uint8.
+// 4 bits may have the type uint4, or uint8 with two values per byte.
 [[nodiscard]] bool is_packed_type(const PackedTensor& packed, std::int32_t data_type);
-// Returns the type to which values of this type are converted before they are quantized; nullopt if
+// Returns the type to which values of type `dtype` are converted before quantization, or nullopt if
 // they are quantized directly.
 [[nodiscard]] std::optional<DType> packing_cast(DType dtype);
 

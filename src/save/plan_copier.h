@@ -17,11 +17,11 @@ namespace onnx_external {
 
 struct CopiedFiles {
   std::vector<std::uint32_t> crcs;  // same indices as SavePlan::ranges
-  // For each range in SavePlan::ranges, whether its conversion produced infinities, or may have
-  // done so: the ranges of a resumed save were converted by the killed save.
+  // For each range in SavePlan::ranges, whether its conversion may have produced infinities. This
+  // is not known exactly for ranges that a killed save converted.
   std::vector<bool> infinite;
-  // The quantization error of each matrix, by the range of its codes. Matrices that a killed save
-  // or another process quantized are not included.
+  // The quantization error of each matrix, by the index of the range with its codes. Matrices that
+  // a killed save or another process quantized are not included.
   std::map<std::uint32_t, QuantizationError> errors;
   // For each file in SavePlan::files, the SHA-1 in lower-case hex; empty strings without
   // Checksum::kSha1.
@@ -30,9 +30,9 @@ struct CopiedFiles {
 
 // Writes every file of the plan to `job.data`, except the ranges in `job.done`, which are already
 // written or will be written by other processes. Checks the CRCs that the sources record, unless
-// this would require reading the data twice, and syncs the files if the options say so. The bytes
-// do not depend on the number of threads. Returns the error of the first step (save/copy_steps.h)
-// that fails, regardless of which thread fails first.
+// this would require reading the data twice, and syncs the files if the options say so. The written
+// bytes do not depend on the number of threads. Returns the error of the first step
+// (save/copy_steps.h) that fails, regardless of which thread fails first.
 [[nodiscard]] Result<CopiedFiles> copy_files(const CopyJob& job, ProgressMeter& meter);
 
 }  // namespace onnx_external

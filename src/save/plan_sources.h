@@ -1,6 +1,6 @@
-// Completes a plan with facts about its sources: a hash that identifies the job, so that a killed
-// save is resumed only by the same save, and the holes (ranges of zeros without disk blocks) in the
-// checkpoint that the data files can also have.
+// Completes a plan with facts about its sources. These are a hash that identifies the save, so that
+// a killed save is resumed only by the same save, and the holes in the checkpoint (ranges of zeros
+// without disk blocks) that the data files can also have.
 #pragma once
 
 #include <span>
@@ -15,19 +15,19 @@
 
 namespace onnx_external {
 
-// The last step of plan_save(), which a dry run omits: fills in SavePlan::job and
-// PlannedFile::hole_bytes. Opens each file of the models' own data. Errors: kIo.
+// Fills in SavePlan::job and PlannedFile::hole_bytes, as the last step of plan_save(), which a dry
+// run omits. Opens each file of the models' own data. Errors: kIo.
 [[nodiscard]] Status note_sources(std::span<const Model> models, const Checkpoint& checkpoint,
                                   const WriteOptions& write, SavePlan& plan);
 
-// Returns SavePlan::job of a plan that is otherwise complete: 64 hex digits, a hash of the plan and
-// of its sources, each with its stamp (SourceFile::stamp). Two saves have the same hash only if
-// they write the same files. With kLink, which writes no data files, only the files of the
-// checkpoint are hashed. Errors: kIo; errors of opening the model's own data.
+// Returns SavePlan::job for a plan that is otherwise complete. It is a hash, in 64 hex digits, of
+// the plan and of the stamps of all source files (SourceFile::stamp()). Two saves have the same
+// hash only if they write the same files. With kLink, which writes no data files, only the files of
+// the checkpoint are hashed. Errors: kIo; errors of opening the models' own data.
 [[nodiscard]] Result<std::string> name_job(const SavePlan& plan, const SourceModels& models,
                                            const Checkpoint& checkpoint);
 
-// Fills in PlannedFile::hole_bytes. Takes one system call for each file of the checkpoint, and one
+// Fills in PlannedFile::hole_bytes. Makes one system call for each file of the checkpoint, and one
 // for each hole.
 void note_holes(const Checkpoint& checkpoint, SavePlan& plan);
 

@@ -1,6 +1,6 @@
 // Finds and reads the bytes of planned tensors, for all code that copies or compares them. For
-// tensors of a checkpoint, these are the bytes after the recipe and, if the plan says so, after
-// conversion or quantization.
+// tensors of a checkpoint, these are the bytes after the recipe and, if planned, after conversion
+// or quantization.
 #pragma once
 
 #include <cstdint>
@@ -40,20 +40,20 @@ class SourceModels {
 
 // --- tensors of a checkpoint: a PlannedTensor, or a WantedTensor of the verification -----------
 
-// The view of the checkpoint's tensor that the functions below read.
+// Returns the view of the checkpoint's tensor that the functions below read.
 [[nodiscard]] inline DerivedView planned_view(const Checkpoint& checkpoint, const auto& tensor) {
   return {checkpoint.tensors()[tensor.source_index], tensor.recipe};
 }
 
-// The kind of storage that holds the bytes; kFile for tensors of the model.
+// Returns the kind of storage that holds the bytes; kFile for tensors of the model.
 [[nodiscard]] inline StorageKind kind_of_source(const Checkpoint& checkpoint, const auto& tensor) {
   return tensor.source == TensorSource::kCheckpoint
              ? checkpoint.storages()[checkpoint.tensors()[tensor.source_index].storage].kind
              : StorageKind::kFile;
 }
 
-// If the bytes are produced on demand, keeps them in memory while the result lives. The thread must
-// hold no other such bytes.
+// If the bytes are produced on demand, keeps them in memory during the lifetime of the result.
+// Requires: the calling thread holds no other such bytes.
 [[nodiscard]] inline Result<MemoryRuns::Held> hold_planned(const Checkpoint& checkpoint,
                                                            const auto& tensor) {
   return tensor.source == TensorSource::kCheckpoint && checkpoint.nbytes(tensor.source_index) > 0
@@ -61,8 +61,8 @@ class SourceModels {
              : MemoryRuns::Held();
 }
 
-// Does the same as Checkpoint::read() or read_as(), for whole elements; for a part of a quantized
-// matrix, for any bytes.
+// Reads bytes of a planned tensor, like Checkpoint::read() or Checkpoint::read_as(). Requires:
+// `first` and `out` describe whole elements, unless the tensor is a part of a quantized matrix.
 [[nodiscard]] inline Status read_planned(const Checkpoint& checkpoint, const auto& tensor,
                                          std::uint64_t first, std::span<std::byte> out) {
   const DerivedView view = planned_view(checkpoint, tensor);
@@ -73,7 +73,7 @@ class SourceModels {
                         : checkpoint.read(*view, first, out);
 }
 
-// Returns a reader of tiles if reading in order would be slow; otherwise nullopt.
+// Returns a reader that reads in tiles if reading in order would be slow; otherwise nullopt.
 [[nodiscard]] inline std::optional<TiledView> planned_tiles(const Checkpoint& checkpoint,
                                                             const auto& tensor) {
   return tensor.source == TensorSource::kCheckpoint && !tensor.packed
@@ -81,7 +81,7 @@ class SourceModels {
              : std::nullopt;
 }
 
-// Returns the range of a file that holds exactly these bytes, if there is one.
+// Returns the range of a file that holds exactly the bytes of the tensor, if there is one.
 [[nodiscard]] inline std::optional<FileRange> planned_range(const Checkpoint& checkpoint,
                                                             const auto& tensor) {
   return tensor.cast_to || tensor.packed
@@ -89,7 +89,8 @@ class SourceModels {
              : checkpoint.plain_range(*planned_view(checkpoint, tensor));
 }
 
-// Returns the same, also for the codes of a matrix that are kept in place.
+// Works like planned_range(), but also returns the range of kept codes to which a model can refer
+// in place.
 [[nodiscard]] inline std::optional<FileRange> linked_range(const Checkpoint& checkpoint,
                                                            const auto& tensor) {
   return tensor.packed
@@ -97,8 +98,8 @@ class SourceModels {
              : planned_range(checkpoint, tensor);
 }
 
-// Returns the CRC-32 that the checkpoint records for the bytes; nullopt if there is none. Accepts
-// every planned tensor.
+// Returns the CRC-32 that the checkpoint records for the bytes, or nullopt if there is none.
+// Accepts every planned tensor.
 [[nodiscard]] inline std::optional<std::uint32_t> recorded_crc_of(const Checkpoint& checkpoint,
                                                                   const auto& tensor) {
   return tensor.source != TensorSource::kCheckpoint || tensor.cast_to || tensor.packed
@@ -109,21 +110,23 @@ class SourceModels {
 // --- tensors of any source ---------------------------------------------------------------------
 
 struct RangeSource {
-  // Null if not a plain range; then read with read_planned() or InlineReader.
+  // The file with the bytes; null if they are not a plain range, and must be read with
+  // read_planned() or InlineReader.
   std::shared_ptr<const SourceFile> file;
   std::uint64_t offset = 0;
   std::optional<std::uint32_t> recorded_crc;  // as recorded by the checkpoint
 };
 
-// Opens the file if necessary. kCorrupt if the model states a range that does not exist or does not
-// have the tensor's size; errors as for open_external().
+// Returns the source of a tensor's bytes, after opening its file if necessary. Fails with kCorrupt
+// if the model states a range that does not exist or does not have the tensor's size. Other errors
+// as for open_external().
 [[nodiscard]] Result<RangeSource> source_of(const PlannedTensor& tensor, const SourceModels& models,
                                             const Checkpoint& checkpoint);
 
-// Returns a function that reads these bytes from any source. They must be read in order, in steps
-// that are multiples of InlineReader::kStepMultiple. The arguments must outlive the function.
-// kCorrupt also if a file of the model has changed by the time of the last step; the checkpoint's
-// files are checked at the end of the save.
+// Returns a function that reads the bytes of a tensor from any source. The bytes must be read in
+// order, in steps that are multiples of InlineReader::kStepMultiple. The arguments must outlive the
+// function. The last step also fails with kCorrupt if a file of the model has changed. (The
+// checkpoint's files are checked at the end of the save.)
 [[nodiscard]] Result<ReadBytes> planned_reader(const PlannedTensor& tensor,
                                                const SourceModels& models,
                                                const Checkpoint& checkpoint);

@@ -1,6 +1,6 @@
-// Makes a save a transaction: files are written to a staging folder and published by renaming them,
-// the model last. If the save is killed at any instant, either the old model or the new one is
-// complete.
+// Implements a save as a transaction: files are written to a staging folder and published by
+// renaming them, the model last. If the save is killed at any time, either the old model or the new
+// one is complete.
 //
 //   begin    check whether the save can succeed; create the staging folder in the output folder,
 //            which is locked (save/recovery.h), or take over the one of a killed save of the same
@@ -12,12 +12,12 @@
 // The models of a set are renamed one by one. The rename of the first model is the commit point; if
 // the save is killed after it, the next save finishes the renames (save/recovery.h).
 //
-// Data always gets new names, so nothing to which the old model refers is changed before the new
-// model is in place. A killed save leaves its staging folder behind. The record in that folder
-// (save/record.h) lists the ranges that were written, so that the same save can resume, and, from
-// before the first rename, everything that is renamed and removed. Replaced data is removed file by
-// file, according to this list (save/old_data.h). With Sync::kFiles, all of this also holds after a
-// power loss, provided that the disk honors a flush.
+// Data always gets new names, so the data of the old model is not changed before the new model is
+// in place. A killed save leaves its staging folder. The record in that folder (save/record.h)
+// lists the ranges that were written, so that the same save can resume. Before the first rename, it
+// also lists everything that will be renamed and removed. Replaced data is removed file by file,
+// according to this list (save/old_data.h). With Sync::kFiles, all of this also holds after a power
+// loss, provided that the disk honors a flush.
 #pragma once
 
 #include <filesystem>
@@ -57,45 +57,47 @@ class Transaction {
   Transaction& operator=(Transaction&&) = delete;
   ~Transaction();
 
-  // The folder into which data files are written.
+  // Returns the folder into which data files are written.
   [[nodiscard]] const Directory& data() const { return staging_.data(); }
-  // The folder that contains the record and the model file.
+  // Returns the folder that contains the record and the model file.
   [[nodiscard]] const Directory& staging() const { return staging_.folder(); }
   // Returns whether the staging folder was taken over from a killed save. It then contains only the
-  // record and files with names in options().files, in any state.
+  // record and files with names in options().files, which may be incomplete.
   [[nodiscard]] bool is_taken_over() const { return staging_.is_taken_over(); }
   // Returns the ranges that have been written according to the record.
   [[nodiscard]] WrittenRanges claimed(std::size_t ranges) const;
-  // Replaces that record by one that lists these ranges. Must be called once if is_taken_over().
+  // Replaces the record of the killed save by one that lists these ranges. Must be called once if
+  // is_taken_over().
   [[nodiscard]] Status restart_record(const WrittenRanges& written);
-  // The record of this save, to which every written range is added.
+  // Returns the record of this save, to which every written range must be added.
   [[nodiscard]] RecordWriter& record() { return *record_; }
 
   [[nodiscard]] const std::filesystem::path& staging_path() const { return staging().path(); }
   [[nodiscard]] const TransactionOptions& options() const { return options_; }
 
-  // Sets the files that will be published, if they were not known at begin(). kAlreadyExists as for
-  // begin().
+  // Sets the files that will be published, if they were not known at begin(). Fails with
+  // kAlreadyExists as for begin().
   [[nodiscard]] Status set_files(std::vector<PlannedFile> files);
 
-  // Writes the manifests, then makes all names in the staging folder durable. Model and data files
-  // must be complete, and synced by the code that wrote them. `manifests` are in the order of the
-  // models. `models`: the sizes and CRC-32s of the model files; if empty, they are computed from
-  // the files.
+  // Writes the manifests, then makes all names in the staging folder durable. `manifests` are in
+  // the order of the models. `models` has the sizes and CRC-32s of the model files; if it is empty,
+  // they are computed from the files. Requires: model and data files are complete, and were synced
+  // by the code that wrote them.
   [[nodiscard]] Status write_manifests(std::span<const std::string> manifests,
                                        std::span<const ModelIdentity> models = {});
 
-  // Publishes the save. After an error nothing is visible, with two exceptions: if the folder
-  // cannot be synced after the model was renamed, both generations stay; if the first model of a
-  // set was renamed and another one cannot be, the next save continues. The message says so.
+  // Publishes the save. If it fails, nothing is visible, with two exceptions that the message
+  // states. If the folder cannot be synced after the model was renamed, the data of both the old
+  // and the new model stays. If the first model of a set was renamed and another model cannot be
+  // renamed, the next save continues.
   [[nodiscard]] Status publish();
 
-  // After publish(): RemovedData::left_for for the replaced models.
+  // Returns, after publish(), RemovedData::left_for for the replaced models.
   [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& data_left_for() const {
     return data_left_for_;
   }
-  // After publish(): data files to which replaced models without a manifest referred, and to which
-  // the new models do not refer. Another tool wrote them, so they are kept.
+  // Returns, after publish(), data files to which replaced models without a manifest referred, and
+  // to which the new models do not refer. They are kept, because another tool wrote them.
   [[nodiscard]] const std::vector<std::string>& data_of_other_tools() const {
     return data_of_other_tools_;
   }

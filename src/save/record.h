@@ -1,5 +1,5 @@
-// Reads and writes the record of a save: a file from which, if the save is killed, a later save
-// learns what had been done and what was about to be done.
+// Reads and writes the record of a save. From this file, if the save is killed, a later save learns
+// which steps were done and which were about to be done.
 //
 // The record is in the staging folder and grows line by line. Each line is a JSON object whose last
 // member is the CRC-32 of the text before it:
@@ -10,10 +10,10 @@
 //
 // The first line has the version of the format and the hash of the job (save/plan_sources.h; empty
 // for a job that is never resumed). A line is added for each range of the plan once it is written.
-// These lines are not synced, so they are only claims: the bytes are read again before they are
-// trusted (save/written_ranges.h). The last line is a Publication, which lists everything that the
-// save renames and removes. It is synced before anything is renamed into the output folder; if it
-// is missing or damaged, nothing was renamed.
+// Because these lines are not synced, they may be wrong, and the bytes of a range are read again
+// before the range is used (save/written_ranges.h). The last line is a Publication, which lists
+// everything that the save renames and removes. It is synced before anything is renamed into the
+// output folder; if it is missing or damaged, nothing was renamed.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +35,13 @@
 
 namespace onnx_external {
 
-// No model and no data file can have this name, because check_output_names() rejects the prefix.
+// The name of the record. Models and data files cannot have this name, because check_output_names()
+// rejects the prefix.
 inline constexpr std::string_view kRecordName = ".save-external.record";
 inline constexpr std::uint64_t kRecordVersion = 2;
 
-// Lines are written once they cover this many bytes of data. Measured with 20,000 tensors of 10 KB:
-// one system call per line would take 3 % more time.
+// Lines are collected, and written when they are for this many bytes of data. With 20,000 tensors
+// of 10 KB, one system call per line took 3 % more time.
 inline constexpr std::uint64_t kRecordedBytes = std::uint64_t{256} << 10;
 
 struct PublishedModel {
@@ -53,9 +54,10 @@ struct PublishedModel {
   friend bool operator==(const PublishedModel&, const PublishedModel&) = default;
 };
 
-// Lists everything that a save renames and removes in the output folder: it renames first
+// Lists everything that a save renames and removes in the output folder. The save renames first
 // `entries`, then the models, in this order. The rename of the first model commits the save.
-// Afterwards the old data is removed or, if the save was killed before the commit, the new data.
+// Afterwards the old data is removed. If the save was killed before the commit, the new data is
+// removed instead.
 struct Publication {
   Overwrite overwrite = Overwrite::kRefuse;
   std::vector<std::string> entries;  // data files and manifests, or the folders that contain them
@@ -75,9 +77,9 @@ struct SaveRecord {
   [[nodiscard]] WrittenRanges written(std::size_t count) const;
 };
 
-// Returns nullopt if there is no regular file of that name, or its first line is damaged. Other
-// damaged lines are ignored. kUnsupported for a record of another version; other errors if it
-// cannot be read.
+// Reads the record in a staging folder. Returns nullopt if there is no regular file of that name,
+// or if its first line is damaged. Other damaged lines are ignored. Fails with kUnsupported for a
+// record of another version, and with other errors if the record cannot be read.
 [[nodiscard]] Result<std::optional<SaveRecord>> read_record(const Directory& staging);
 
 // Writes the record of a save.
@@ -90,8 +92,8 @@ class RecordWriter {
   // Records a range. Call it once all bytes of the range are in its file. Thread-safe.
   [[nodiscard]] Status add(std::uint32_t range, std::uint32_t crc32, std::uint64_t bytes);
 
-  // Writes the last line. With Sync::kFiles, it is on the disk when the call returns, provided that
-  // the names in the staging folder are on the disk.
+  // Writes the last line. With Sync::kFiles, the line is on the disk when the call returns,
+  // provided that the names in the staging folder are on the disk.
   [[nodiscard]] Status publish(const Publication& publication, Sync sync);
 
  private:

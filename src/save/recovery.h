@@ -56,8 +56,8 @@ void remove_unfinished(const Directory& out, std::string_view own);
 // publication are in place.
 [[nodiscard]] RemovedData remove_old_data(const Directory& out, const Publication& publication);
 
-// Removes a staging folder once everything in its record has been done; the record is removed
-// first.
+// Removes a staging folder; the record is removed first. Requires: everything in the record has
+// been done.
 void remove_staging(const Directory& out, const std::string& name);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Quantizes rows of a matrix, and produces the bytes of its parts: codes, scales and zero points.
+// Quantizes rows of a matrix to the bytes of its parts, which are codes, scales and zero points.
 #pragma once
 
 #include <array>
@@ -18,10 +18,10 @@
 
 namespace onnx_external {
 
-// The number of source bytes that are quantized at once; at least one row.
+// The number of source bytes that are quantized in one step. A step has at least one row.
 inline constexpr std::uint64_t kRowsAtOnceBytes = std::uint64_t{1} << 20;
 
-// Buffers that are reused from call to call. One thread at a time.
+// Buffers that are reused from call to call. For use by one thread at a time.
 struct PackingBuffers {
   KeptBuffers kept;
   IoBuffer rows;
@@ -33,10 +33,11 @@ struct PackedBytes {
   std::array<std::span<const std::byte>, kMatrixParts> parts;
 };
 
-// Immutable; any number of threads may read. The checkpoint must outlive it.
+// Quantizes one matrix. Immutable; any number of threads may use it. The checkpoint must outlive
+// this object.
 class RowPacker {
  public:
-  // `view`: the rows, after the recipe. `cast_to`: PlannedTensor::cast_to.
+  // `view` is the tensor after its recipe. `cast_to` is PlannedTensor::cast_to.
   RowPacker(const Checkpoint& checkpoint, const TensorView& view, std::optional<DType> cast_to,
             const PackedTensor& packed);
 
@@ -44,15 +45,15 @@ class RowPacker {
   [[nodiscard]] std::uint64_t row_bytes(MatrixPart part) const {
     return part_row_bytes_[static_cast<std::size_t>(part)];
   }
-  // Returns the number of rows that should be read at once: about `bytes` bytes of the source, in
-  // whole tiles.
+  // Returns the number of rows that are read efficiently in one call. They have about `bytes` bytes
+  // in the source, in whole tiles.
   [[nodiscard]] std::uint64_t chunk_rows(std::uint64_t bytes) const;
 
   using Take = std::function<Status(std::uint64_t first_row, const PackedBytes& made)>;
   // Quantizes the rows [first, first + count), or keeps their codes, and passes the bytes to `take`
   // in order, some rows at a time. The bytes of parts before PackedTensor::part are unspecified.
-  // `tile`: used if rows are spread over the storage. Adds to `error`, unless it is null. Errors of
-  // reading, of `take`, and of quantize_rows().
+  // `tile` is used if rows are spread over the storage. The quantization error is added to `error`,
+  // unless `error` is null. Errors are those of reading, of `take`, and of quantize_rows().
   [[nodiscard]] Status make(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
                             PackingBuffers& buffers, const Take& take,
                             QuantizationError* error = nullptr) const;
@@ -75,8 +76,8 @@ class RowPacker {
   std::optional<TiledView> tiles_;
 };
 
-// Returns the range of a file with the part's bytes; nullopt unless the part is codes that are kept
-// unchanged and are one range of a file.
+// Returns the range of a file with the bytes of the part. Returns nullopt unless the part consists
+// of codes that are kept unchanged and are one range of a file.
 [[nodiscard]] std::optional<FileRange> stored_codes_range(const Checkpoint& checkpoint,
                                                           const TensorView& view,
                                                           const PackedTensor& packed);

@@ -30,9 +30,9 @@ struct TransactionOptions {
   // With kPerTensor, data files are in a data folder; with other layouts, they are next to the
   // model. With kInline, the model is the only file.
   Layout layout = Layout::kPerTensor;
-  std::vector<PlannedFile> files = {};  // the files that will be written, as far as they are known
-  // SavePlan::job. A staging folder whose record has the same hash is taken over; if empty, none
-  // is.
+  std::vector<PlannedFile> files = {};  // the files that will be written, if they are known
+  // SavePlan::job. A staging folder whose record has the same hash is reused. If empty, no staging
+  // folder is reused.
   std::string job = {};
   std::string data_name = {};  // SavePlan::data_name
 
@@ -42,47 +42,48 @@ struct TransactionOptions {
 // Returns whether the manifest is inside the data folder. The manifests of a set of models are next
 // to the models.
 [[nodiscard]] bool has_manifest_in_folder(const TransactionOptions& options);
-// Returns the file name of the manifest. `model`: one of the models.
+// Returns the file name of the manifest of `model`, which is one of the models.
 [[nodiscard]] std::string manifest_name(const TransactionOptions& options,
                                         const std::string& model);
-// Returns the path of the manifest relative to the output folder, which is the same relative to the
-// staging folder.
+// Returns the path of the manifest relative to the output folder. The path relative to the staging
+// folder is the same.
 [[nodiscard]] std::string manifest_location(const TransactionOptions& options,
                                             const std::string& model);
 
-// Returns the entry of the output folder that is the manifest or contains it.
+// Returns the entry of the output folder that is the manifest or the folder with the manifest.
 [[nodiscard]] std::string manifest_entry(const TransactionOptions& options,
                                          const std::string& model);
 
-// Returns the entries that will be next to the model.
+// Returns the names of the data files or data folder that will be next to the model.
 [[nodiscard]] std::vector<std::string> data_entries(const TransactionOptions& options);
 
-// The mode of published folders is reduced by the umask.
+// The modes of folders. That of published folders is reduced by the umask.
 inline constexpr mode_t kPublishedFolderMode = 0777;
 inline constexpr mode_t kStagingMode = 0700;
 
 [[nodiscard]] Status remove_all_but(const Directory& folder, const EntryNames& spared);
 
-// Creates a file and reserves disk space for `bytes` bytes.
+// Creates a file, and reserves disk space for `bytes` bytes.
 [[nodiscard]] Result<OutputFile> create_file(const Directory& folder, const std::string& name,
                                              std::uint64_t bytes);
 
-// Both functions wait for the disk only with Sync::kFiles.
+// These two functions wait for the disk only with Sync::kFiles.
 [[nodiscard]] Status write_file(const Directory& folder, const std::string& name,
                                 std::string_view content, Sync sync);
 [[nodiscard]] Status sync_folder(const Directory& folder, Sync sync);
 
 class Staging {
  public:
-  // Creates a new folder in `out`. After an error, name() is the folder that must be removed.
+  // Creates a new staging folder in `out`. After an error, name() is the folder that must be
+  // removed.
   [[nodiscard]] Status make(const Directory& out, const TransactionOptions& options);
 
-  // Takes over the folder of a killed save of the same job. Its record and the files of the job are
-  // kept and will be checked later; everything else is removed.
+  // Takes over the staging folder of a killed save of the same job. The record and the files of the
+  // job are kept, and are checked later. Everything else in the folder is removed.
   [[nodiscard]] Status take_over(const Directory& out, const std::string& name,
                                  const TransactionOptions& options);
 
-  // Empty until the folder exists.
+  // Returns the name of the staging folder; empty until the folder exists.
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] bool is_taken_over() const { return taken_over_; }
 

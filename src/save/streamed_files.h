@@ -1,5 +1,6 @@
 // Writes the data files of ExternalDataWriter, to which tensors are passed one by one. Each tensor
-// gets its file and offset when it arrives, because the number of tensors is not known beforehand.
+// gets its file and offset when it is passed, because the number of tensors is not known in
+// advance.
 #pragma once
 
 #include <cstddef>
@@ -28,39 +29,39 @@ struct StreamedRange {
   std::uint64_t offset = 0;
 };
 
-// Thread-safe, except for finish() and name_shards(). Files are written in `transaction`, which
-// must outlive this object.
+// The data files of one writer. Thread-safe, except for finish() and name_shards().
 class StreamedFiles {
  public:
-  // `layout`: only its layout, data_name, max_shard_bytes and alignment are used. Requires:
-  // check_layout_options(layout).
+  // Files are written in the staging folder of `transaction`, which must outlive this object. Only
+  // the members layout, data_name, max_shard_bytes and alignment of `layout` are used. Requires:
+  // check_layout_options(layout) succeeds.
   StreamedFiles(const Transaction& transaction, PlanOptions layout);
 
-  // Returns the next position, by the rules of lay_out(), in the order of the calls. Call release()
-  // once the tensor is written. kInvalidArgument for more than kMaxShards shards; errors of closing
-  // the previous file.
+  // Returns the position for the next tensor, by the rules of lay_out(), in the order of the calls.
+  // Call release() after the tensor is written. Errors: kInvalidArgument for more than kMaxShards
+  // shards; errors of closing the previous file.
   [[nodiscard]] Result<StreamedRange> take(std::string_view tensor, std::uint64_t bytes);
 
-  // Returns the file, with room for `bytes` bytes from the position on. The first tensor in a file
-  // creates the file.
+  // Returns the file for a position, with space reserved for `bytes` bytes. The call for the first
+  // tensor in a file creates the file.
   [[nodiscard]] Result<const OutputFile*> open(const StreamedRange& place, std::uint64_t bytes);
 
-  // Releases a position, to which no thread writes any more. A file is closed when all its
-  // positions are released and no tensor will be added to it.
+  // Releases a position after its tensor is written. A file is closed when all its positions are
+  // released and no tensor will be added to it.
   [[nodiscard]] Status release(const StreamedRange& place);
 
-  // Removes the file of a tensor that could not be written, if the tensor has a file of its own; in
-  // other layouts, its position remains as a hole. Must be called after release().
+  // Removes the file of a tensor that could not be written, if each tensor has its own file. In
+  // other layouts, the position remains a hole. Must be called after release().
   void drop(const StreamedRange& place);
 
-  // The location of the file in the model, relative to the model's folder. Shards have temporary
-  // names until name_shards(), because their final names include the number of shards.
+  // Returns the location of the file in the model, relative to the model's folder. Shards have
+  // temporary names until name_shards(), because their final names include the number of shards.
   [[nodiscard]] std::string location(std::size_t file) const;
   [[nodiscard]] std::string name(std::size_t file) const;
   [[nodiscard]] std::uint64_t bytes(std::size_t file) const;
 
-  // Closes all files and, if they must be synced, waits until they are on the disk. No thread may
-  // still be writing.
+  // Closes all files and, if they must be synced, waits until they are on the disk. Requires: no
+  // thread is writing.
   [[nodiscard]] Status finish(int threads, ProgressMeter& meter);
 
   // Gives the shards their final names, on the disk and in `files`, which lists them in order.

@@ -1,4 +1,5 @@
-// Checks the external_data entries of a tensor for the verifier, and reports errors as findings.
+// Reads the external_data entries of a tensor for the verifier, and reports errors in them as
+// findings.
 #pragma once
 
 #include <optional>
@@ -12,12 +13,12 @@
 
 namespace onnx_external {
 
-// Shortens a name for a finding, because names in files may have millions of bytes, and each
-// finding has a copy of its own.
+// Shortens a name for a finding. Names in files may have millions of bytes, and each finding has
+// its own copy.
 [[nodiscard]] std::string name_in_finding(std::string_view name);
 
-// Reads the entry of an external tensor, and appends what is wrong with it to `findings`. Returns
-// nullopt if the entry has no range that could be read.
+// Reads the entry of an external tensor, and appends its errors to `findings`. Returns nullopt if
+// the entry has no readable range.
 [[nodiscard]] std::optional<ExternalEntry> read_entry(const ListedTensor& tensor,
                                                       std::vector<Finding>& findings);
 

@@ -1,5 +1,5 @@
-// Resolves names in a model's graphs for the verifier: finds names that nothing defines, and the
-// initializers that are read through Identity nodes.
+// Resolves names in a model's graphs for the verifier. Finds undefined names, and initializers that
+// are read through Identity nodes.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -21,22 +21,23 @@
 
 namespace onnx_external {
 
-// Immutable; independent of the model after construction.
+// The names in the graphs of a model. Immutable. It does not refer to the model after construction.
 class GraphNames {
  public:
-  // kUnsupported beyond kMaxGraphDepth.
+  // Collects the names. Fails with kUnsupported for graphs nested deeper than kMaxGraphDepth.
   [[nodiscard]] static Result<GraphNames> of(const onnx::ModelProto& model);
   GraphNames(GraphNames&&) = default;
   GraphNames& operator=(GraphNames&&) = default;
 
-  // Reports values that no runtime can resolve: undefined names that nodes or outputs use, and
-  // tensors without data. `model` is the argument of of(), and `tensors` are its tensors.
+  // Returns findings for values that no runtime can resolve. These are undefined names that nodes
+  // or outputs use, and tensors without data. `model` is the argument of of(), and `tensors` are
+  // its tensors.
   [[nodiscard]] std::vector<Finding> open_slots(const onnx::ModelProto& model,
                                                 std::span<const ListedTensor> tensors) const;
   [[nodiscard]] bool is_open(std::uint32_t graph, std::string_view name) const;
 
-  // Returns the initializer, as (graph, name), to which this name refers through Identity nodes;
-  // exporters use these to share equal weights. Nullopt if the name is not the output of such a
+  // Returns the initializer, as (graph, name), to which a name refers through Identity nodes, by
+  // which exporters share equal weights. Returns nullopt if the name is not the output of such a
   // node.
   [[nodiscard]] std::optional<std::pair<std::uint32_t, std::string>> shared_initializer(
       std::uint32_t graph, std::string_view name) const;

@@ -29,34 +29,35 @@ struct FoundManifest {
 // Returns whether the manifest was written for exactly this model file.
 [[nodiscard]] bool knows(const Manifest& manifest, const ModelFile& model);
 
-// Returns the manifest at `known`, unless that is empty. Otherwise searches next to the model and
-// in the folders of the external tensors, and prefers a manifest with the model's CRC. Nullopt if
-// there is none.
+// Finds the manifest of a model. If `known` is not empty, it is the location of the manifest.
+// Otherwise searches next to the model and in the folders of the external tensors, and prefers a
+// manifest with the CRC of the model. Returns nullopt if there is no manifest.
 [[nodiscard]] std::optional<FoundManifest> find_manifest(const ModelFile& model,
                                                          std::span<const ListedTensor> tensors,
                                                          const std::string& known = {});
 
-// Maps (graph, place, name) to an index into the list, which must outlive the map; for duplicates,
-// to the first.
+// Returns a map from (graph, place, name) to an index into `tensors`, which must outlive the map.
+// For duplicate names, the index is that of the first tensor.
 using TensorKey = std::tuple<std::uint32_t, TensorPlace, std::string_view>;
 using TensorIndex = std::map<TensorKey, std::size_t>;
 [[nodiscard]] TensorIndex index_tensors(std::span<const ListedTensor> tensors);
 
-// The manifest's record for each listed tensor.
+// The records of a manifest, matched with the tensors of a model.
 struct ManifestFacts {
-  // Same indices as the list; null if there is no record.
+  // The record of each tensor, with the same indices as the list of tensors; null if there is no
+  // record.
   std::vector<const ManifestTensor*> records;
   std::vector<Finding> unplaced;  // findings for records of tensors that the model does not have
 };
 [[nodiscard]] ManifestFacts match_manifest(const Manifest& manifest, const std::string& location,
                                            std::size_t tensors, const TensorIndex& index);
 
-// Describes how a record contradicts the tensor (in file, range, type or dims); empty if it does
+// Describes how a record contradicts a tensor in file, range, type or dims. Returns "" if it does
 // not. `entry` is null for an inline tensor.
 [[nodiscard]] std::string contradiction(const ManifestTensor& record, const std::string& folder,
                                         const ListedTensor& tensor, const ExternalEntry* entry);
 
-// Reports the files to which a linked model refers and whose size is not the recorded one.
+// Adds a finding for each file of a linked model whose size differs from the recorded size.
 void check_linked_files(const std::filesystem::path& folder, std::span<const LinkedFile> files,
                         std::vector<Finding>& findings);
 

@@ -1,7 +1,7 @@
 // Reads a model file for the verifier, even if the entries of some tensors are invalid.
 //
-// Model::load rejects a model whose external_data entries break the rules; verification must list
-// all of these entries instead.
+// Model::load() fails for a model with invalid external_data entries, but verification must list
+// all of these entries.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -28,12 +28,12 @@ struct ModelFile {
   std::string name;              // file name in that folder
 };
 
-// Errors as for Model::load, except errors in tensors.
+// Reads a model file. Errors as for Model::load(), except errors in tensors.
 [[nodiscard]] Result<ModelFile> read_model_file(const std::filesystem::path& path,
                                                 DropCache drop_cache = DropCache::kNo);
 
-// When a save replaces a model, the old data is removed. If a reader then does not find a data
-// file, it reads the model again, at most this many times.
+// The maximum number of times that a model is read. A save that replaces a model removes the old
+// data, so if a data file is missing, the verifier reads the model again.
 inline constexpr int kMaxModelReads = 100;
 
 // Returns false if the path now refers to another file, or to none.

@@ -1,5 +1,5 @@
-// Reads ranges of data files in parallel for the verifier: checks that each file is not a link,
-// compares the bytes with the checkpoint, and computes their CRC-32.
+// Reads ranges of data files in parallel for the verifier. Checks that the files are not links,
+// compares the bytes with the checkpoint, and computes CRC-32s.
 #pragma once
 
 #include <cstddef>
@@ -23,18 +23,18 @@ namespace onnx_external {
 // A tensor of the checkpoint in the form that the model must contain.
 struct WantedTensor {
   std::size_t source_index = 0;             // index into Checkpoint::tensors()
-  Recipe recipe = {};                       // is applied first
-  std::optional<DType> cast_to = {};        // the type to which the values are then converted
-  std::optional<PackedTensor> packed = {};  // if quantized: which part of the matrix is meant
+  Recipe recipe = {};                       // the first step of the conversion
+  std::optional<DType> cast_to = {};        // type to which values are then converted
+  std::optional<PackedTensor> packed = {};  // if quantized, the part of the matrix
   TensorSource source = TensorSource::kCheckpoint;
 };
 
-// The finding for a tensor of type LazyBytes. Its bytes cannot be produced again, so the finding
-// does not say which byte differs.
+// The message of the finding for a tensor of type LazyBytes. It does not state which byte differs,
+// because the bytes cannot be produced again.
 inline constexpr const char* kNotWhatWasMade =
     "its CRC-32 differs from that of the bytes that were produced";
 
-// A range of a file below the model's folder, and what to check.
+// A range of a file in the model's folder or below it, and the checks to perform.
 struct RangeCheck {
   std::string location;
   std::uint64_t offset = 0;
@@ -51,20 +51,21 @@ struct Fault {
 };
 
 struct RangeAnswer {
-  // Set if the range could not be read; all other members are then meaningless.
+  // Set if the range could not be read. In this case all other members are meaningless.
   std::optional<Fault> fault;
   std::optional<ByteDifference> difference;  // positions are counted from the start of the range
-  bool own = false;         // used with `equals`: the range is the checkpoint's own, not a copy
+  bool own = false;         // used with `equals`: the range is in a checkpoint file, not a copy
   bool hard_links = false;  // the file has several names
   bool hub_link = false;    // the file is a link in the Hub's cache
   std::uint32_t crc32 = 0;  // set with wants_crc
 };
 
-// Returns one answer per check, in order; the answers do not depend on the number of threads.
-// `checkpoint` may be null if no check has `equals`. Each thread needs two buffers of at most 1
-// MiB, and kMaxTiles threads also need a tile each (checkpoint/storage/tiled_view.h). If a range is
-// in one of the checkpoint's own files, it is read only to check a CRC-32 that the checkpoint
-// records. Fails if the checkpoint cannot be read or is damaged, or if the caller cancels.
+// Performs the checks, and returns one answer per check, in order. The answers do not depend on the
+// number of threads. `checkpoint` may be null if no check has `equals`. Each thread needs two
+// buffers of at most 1 MiB, and up to kMaxTiles threads at a time also need a tile
+// (checkpoint/storage/tiled_view.h). If a range is in one of the checkpoint's own files, it is read
+// only to check a CRC-32 that the checkpoint records. Fails if the checkpoint cannot be read or is
+// damaged, or if the caller cancels.
 [[nodiscard]] Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folder,
                                                             std::span<const RangeCheck> checks,
                                                             const Checkpoint* checkpoint,

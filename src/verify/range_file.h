@@ -1,5 +1,5 @@
-// Opens the data file of a range that the verifier checks, and turns errors of opening or reading
-// it into findings.
+// Opens the data file of a range that the verifier checks, and converts errors of opening or
+// reading the file to findings.
 #pragma once
 
 #include <memory>
@@ -33,8 +33,9 @@ class CheckedFiles {
   std::set<std::string> locations_;
 };
 
-// Opens the file and records in `answer` what kind of link it is. Returns null if there is no such
-// file or it does not contain the range; answer.fault then says so.
+// Opens the file, and records in `answer` whether it has hard links or is a link in the Hub's
+// cache. If the file does not exist or does not contain the range, returns null and sets
+// answer.fault.
 [[nodiscard]] std::shared_ptr<const SourceFile> open_range(const Directory& folder,
                                                            const RangeCheck& check,
                                                            CheckedFiles& checked,

@@ -18,8 +18,8 @@
 
 namespace onnx_external {
 
-// The checkpoint, which may be null, and the entries must outlive this object. One thread at a
-// time.
+// The checkpoint, which may be null, and the entries must outlive this object. For use by one
+// thread at a time.
 class RangePlan {
  public:
   explicit RangePlan(const Checkpoint* checkpoint);
@@ -28,12 +28,12 @@ class RangePlan {
     std::size_t check = 0;    // index into checks()
     std::uint64_t bytes = 0;  // size of the range; 0 if the same model has already added it
   };
-  // Adds the range of a tensor. `model`: the index of the tensor's model.
+  // Adds the range of a tensor. `model` is the index of the tensor's model.
   Added add(const ExternalEntry& entry, const std::optional<WantedTensor>& equals,
             std::optional<std::uint32_t> written_crc, bool wants_crc, std::size_t model);
 
   [[nodiscard]] std::span<const RangeCheck> checks() const { return checks_; }
-  [[nodiscard]] std::uint64_t bytes() const;  // total of all checks
+  [[nodiscard]] std::uint64_t bytes() const;  // total size of all checked ranges
 
  private:
   using Expected = std::optional<std::size_t>;  // a number of BytesIds

@@ -1,4 +1,4 @@
-// Splits the ranges that the verifier checks into units of work for threads.
+// Splits the ranges that the verifier checks into tasks for threads.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@ struct CheckChunk {
   std::uint64_t length = 0;
 };
 
-// A unit of work for a thread: one chunk, or some rows of all parts of a matrix.
+// A task for a thread, which is one chunk, or some rows of all parts of a matrix.
 struct CheckTask {
   std::size_t chunk = 0;   // index of the first chunk
-  std::size_t chunks = 1;  // number of chunks: one for each part
+  std::size_t chunks = 1;  // number of chunks; for a matrix, one for each part
 };
 
 struct CheckWork {
@@ -36,8 +36,8 @@ struct CheckWork {
 [[nodiscard]] std::set<std::string_view> overused_files(const Directory& folder,
                                                         std::span<const RangeCheck> checks);
 
-// The chunks of one check are in order. `skipped`: files whose ranges are not read. `checkpoint`:
-// as for check_ranges().
+// Splits the checks. The chunks of one check are in order. Ranges in the files `skipped` are not
+// read. `checkpoint` is that of check_ranges().
 [[nodiscard]] CheckWork cut_checks(const Directory& folder, std::span<const RangeCheck> checks,
                                    const Checkpoint* checkpoint, const VerifyOptions& options,
                                    const std::set<std::string_view>& skipped);

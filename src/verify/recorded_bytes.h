@@ -1,5 +1,5 @@
-// If a save takes tensor data from a loaded model that has a manifest, looks up the CRC-32s that
-// the manifest records for this data.
+// Looks up the CRC-32s that the manifest of a loaded model records for the data that a save copies
+// from this model.
 #pragma once
 
 #include "onnx_external/plan.h"
@@ -10,8 +10,8 @@ namespace onnx_external {
 
 // Stores in the plan the CRC-32 of each tensor that comes from a model, if the model's manifest
 // records it for the same file and range. Does nothing for a model without a manifest, or if all
-// its tensors come from a checkpoint. kCorrupt: the manifest cannot be read; kMismatch: the model
-// file is not the one for which the manifest was written, or contradicts it; kIo.
+// its tensors come from a checkpoint. Errors: kCorrupt if the manifest is invalid; kMismatch if the
+// manifest was written for another model file, or contradicts it; kIo.
 [[nodiscard]] Status note_recorded_crcs(const SourceModels& models, SavePlan& plan);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Checks that models that were saved together as a set still come from the same save.
+// Checks whether models that were saved together as a set are still from the same save.
 #pragma once
 
 #include <string>
@@ -11,14 +11,15 @@
 
 namespace onnx_external {
 
-// Returns the set in the manifest of the model `name`; empty if the model has no manifest or
-// belongs to no set.
+// Returns the set that the manifest of the model `name` states. It is empty if the model has no
+// manifest or does not belong to a set.
 [[nodiscard]] std::vector<SetMember> set_of(const Directory& folder, const std::string& name);
 
-// Reports models of the set that come from a different save than this model: models that a killed
-// save has not put in place yet, according to its record, and models whose manifest lists another
-// version of this model. A model that was replaced without the others, moved or removed is not a
-// finding. Reports nothing while a save is running in the folder. `manifest` may be null.
+// Adds findings for models of the set that are from a different save than this model. These are
+// models that a killed save has not yet published, according to its record, and models whose
+// manifest lists another version of this model. A model that was replaced without the others, moved
+// or removed is not a finding. Adds nothing while a save is running in the folder. `manifest` may
+// be null.
 void check_set(const ModelFile& model, const Manifest* manifest, std::vector<Finding>& findings);
 
 }  // namespace onnx_external

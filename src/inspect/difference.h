@@ -13,7 +13,7 @@
 
 namespace onnx_external {
 
-// Two tensors with the same name.
+// A pair of tensors with the same name, one of each side.
 struct TensorPair {
   InspectedTensor a;
   InspectedTensor b;
@@ -38,15 +38,15 @@ enum class CompareBytes : std::uint8_t { kNo, kYes };
 
 struct DifferenceOptions {
   InspectOptions inspect;  // the digests option is ignored
-  NameFilter filter;       // which tensors are compared
+  NameFilter filter;       // selects the tensors that are compared
   CompareBytes bytes = CompareBytes::kYes;
 };
 
-// Compares tensors with equal names. For a model, these are its initializers; for a checkpoint, the
-// tensors that a save would use, or all tensors that inspect() lists if a save would reject the
-// checkpoint. Wrappers ("_orig_mod", a "module." in front of all names) are removed from names.
-// Only pairs with the same type and shape are read, in steps, and compared by SHA-256. Errors as
-// for inspect(), and kIo if a file changes during the call.
+// Compares tensors with equal names. The tensors of a model are its initializers. The tensors of a
+// checkpoint are those that a save would use or, if a save would reject the checkpoint, all tensors
+// that inspect() lists. Wrappers ("_orig_mod", a "module." in front of all names) are removed from
+// names. Only pairs with the same type and shape are read; they are compared by SHA-256. Errors as
+// for inspect(); also kIo if a file changes during the call.
 [[nodiscard]] Result<Difference> find_difference(std::span<const std::filesystem::path> a,
                                                  std::span<const std::filesystem::path> b,
                                                  const DifferenceOptions& options);

@@ -15,13 +15,14 @@ class RE2;
 
 namespace onnx_external {
 
-// Accepts names that contain a match of an expression, or all names if there is none. Copies of a
-// filter share the expression.
+// Accepts names that contain a match of a regular expression. A filter without an expression
+// accepts all names. Copies of a filter share the expression.
 class NameFilter {
  public:
   NameFilter() = default;
 
-  // The expression has RE2 syntax. Fails with kInvalidArgument for a bad expression.
+  // Creates a filter from an expression in RE2 syntax. Fails with kInvalidArgument for an invalid
+  // expression.
   [[nodiscard]] static Result<NameFilter> make(const std::string& expression);
 
   [[nodiscard]] bool operator()(std::string_view name) const;
@@ -31,8 +32,8 @@ class NameFilter {
   std::shared_ptr<const re2::RE2> expression_;
 };
 
-// Removes the tensors that the filter does not accept, with their bytes and ties, and also the open
-// slots and refused tensors that it does not accept. The facts about the files do not change.
+// Removes the tensors, open slots and refused tensors that the filter does not accept, and the
+// sizes and ties of removed tensors. The facts about the files stay unchanged.
 void keep_matching(Inspection& inspection, const NameFilter& filter);
 
 enum class ListOrder : std::uint8_t {

@@ -1,7 +1,8 @@
-// Builds the tree of modules from tensor names: "layer.0.weight" is in the module "layer.0".
+// Builds the tree of modules from tensor names. For example, "layer.0.weight" is in the module
+// "layer.0".
 //
-// Names split at '.' and '/'. The function is pure, and makes at most kMaxModuleDepth nodes per
-// name.
+// Names are split at '.' and '/'. The function is pure, and creates at most kMaxModuleDepth nodes
+// per name.
 #pragma once
 
 #include <cstddef>
@@ -14,22 +15,23 @@
 
 namespace onnx_external {
 
-// Names are not split beyond this depth: the rest of the name becomes the label of the tensor.
+// The maximum depth. The rest of a deeper name becomes the label of the tensor.
 inline constexpr std::size_t kMaxModuleDepth = 32;
 
 // A module, or a tensor in a module. A module that contains only one other module is merged with
 // that module ("model.encoder").
 struct ModuleNode {
-  std::string_view label;  // the node's part of the name; points into the tensor's name
+  std::string_view label;  // part of a tensor's name, into which it points
   std::uint64_t bytes = 0;
   std::size_t tensor_count = 0;            // tensors in the module at any depth; 1 for a tensor
   std::vector<std::size_t> children = {};  // indices of nodes, in the order of the tensors
-  std::size_t tensor = 0;                  // index of the tensor; for a module, of its first tensor
+  std::size_t tensor = 0;                  // index of the tensor, or of the module's first tensor
 
   [[nodiscard]] bool is_tensor() const { return children.empty(); }
 };
 
-// Node 0 is the root, which has no label. `tensors` must outlive the result.
+// Returns the nodes of the tree. Node 0 is the root, which has no label. `tensors` must outlive the
+// result.
 [[nodiscard]] std::vector<ModuleNode> make_module_tree(std::span<const InspectedTensor> tensors);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Makes inspect-external list each quantized matrix of a model as a single tensor, instead of its
-// parts (codes, scales, zero points).
+// Replaces the parts of quantized matrices (codes, scales, zero points) by the matrices in the
+// listing of inspect-external.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,12 @@
 
 namespace onnx_external {
 
-// Finds tensors that, according to the model's manifest, are parts of the same matrix, and replaces
-// them by the matrix, at the position of the first part. Parts are not replaced if one of them is
-// missing or has a type or size that differs from the manifest, or if the manifest was written for
-// another model.
+// Replaces tensors that, according to the manifest, are parts of the same matrix by the matrix, at
+// the position of the first part. Parts stay in the list if one of them is missing or has a type or
+// size that differs from the manifest, or if the manifest was written for another model.
 //
-// `inspection` has one tensor for each element of `listed`. Returns, for each tensor that is left
-// in it, the indices into `listed` of the tensors that it consists of.
+// `inspection` has one tensor for each element of `listed`. Returns, for each tensor that
+// `inspection` has after the call, the indices into `listed` of its parts.
 [[nodiscard]] std::vector<std::vector<std::size_t>> join_parts(const ModelFile& model,
                                                                std::span<const ListedTensor> listed,
                                                                Inspection& inspection);

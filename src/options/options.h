@@ -1,7 +1,7 @@
 // Defines the options of the commands and of the Python package in one table. Each row has the
 // names, the type and the help text of one option, and what the option sets. The commands use the
-// table to parse their arguments and to print their help, from which the man pages are generated;
-// the Python package uses it for its keyword arguments.
+// table to parse their arguments and to print their help, from which the man pages are generated.
+// The Python package uses it for its keyword arguments.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace onnx_external {
 
-// The parsed options of a command line. Each command reads the members that its own options set; an
-// option that several commands share sets the same members for all of them.
+// The parsed options of a command line. Each command reads the members that its options set. An
+// option sets the same members for all commands that have it.
 struct CommandOptions {
   std::filesystem::path first;                // GRAPH.onnx or MODEL.onnx
   std::vector<std::filesystem::path> files;   // CHECKPOINT... or FILE...
@@ -52,7 +52,7 @@ inline constexpr unsigned kSaveExternal = 1;
 inline constexpr unsigned kVerifyExternal = 2;
 inline constexpr unsigned kInspectExternal = 4;
 inline constexpr unsigned kCutExternal = 8;
-// A keyword in Python that no command has as an option.
+// Marks a keyword in Python that no command has as an option.
 inline constexpr unsigned kPythonAlone = 16;
 
 // The sections of the help text, in order.
@@ -68,8 +68,8 @@ enum class OptionKind : std::uint8_t {
   kNumber,      // a whole number; an int in Python
   kSize,        // a number of bytes, "500MB" or "4GiB"; an int or a str in Python
   kTexts,  // one value for each time that the option is given; a str or a sequence of str in Python
-  kNames,  // likewise; each value is a comma-separated list of names
-  kPaths,  // likewise; each value is a path
+  kNames,  // like kTexts; each value is a comma-separated list of names
+  kPaths,  // like kTexts; each value is a path
 };
 
 struct OptionRow {
@@ -77,12 +77,14 @@ struct OptionRow {
   std::string_view value;  // name of the value in the help text: "SIZE"
   OptionKind kind;
   OptionGroup group;
-  unsigned commands;  // as bits
-  // True if oe.save() and similar functions have this option as a keyword, named like the option
-  // but with underscores. False if Python has no such keyword, or one with another type of value.
+  unsigned commands;  // the commands that have the option, as bits
+  // True if oe.save() and similar functions have a keyword for this option, named like the option
+  // but with underscores. False if Python has no such keyword, or a keyword with another type of
+  // value.
   bool is_keyword;
-  std::string_view help;  // lines that fit to the right of a column of 25 characters
-  // Parses one value ("" for a flag). kInvalidArgument says only what is wrong with the value.
+  std::string_view help;  // lines for the help text, where they follow a column of 25 characters
+  // Parses one value ("" for a flag). Fails with kInvalidArgument; the message describes only the
+  // value.
   Status (*take)(CommandOptions& options, const std::string& text);
   std::span<const std::string_view> choices = {};  // all possible values, if they are a fixed list
 

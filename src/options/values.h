@@ -18,8 +18,8 @@ inline constexpr std::uint64_t kMaxSizeOption = std::uint64_t{1} << 62;  // byte
 // Parses a decimal number from `least` to `most`.
 [[nodiscard]] Result<std::uint64_t> number_in(const std::string& text, std::uint64_t least,
                                               std::uint64_t most);
-// Parses "500MB", "500M", "4GiB" or a plain number of bytes: at least `least` of the given unit,
-// and at most `most` bytes.
+// Parses a size such as "500MB", "500M", "4GiB" or a plain number of bytes. The number must be at
+// least `least`, and the size at most `most` bytes.
 [[nodiscard]] Result<std::uint64_t> size_in(const std::string& text, std::uint64_t least,
                                             std::uint64_t most);
 // Parses a size that is a power of two within the limits of an alignment.

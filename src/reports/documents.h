@@ -14,11 +14,11 @@
 
 namespace onnx_external {
 
-// Whether a document lists the saved tensors, of which there may be a hundred thousand.
+// Decides whether a document lists the saved tensors. There may be a hundred thousand of them.
 enum class ListTensors { kYes, kNo };
 
-// For a single model, all members are on one level. Several models are a list next to the members
-// that they share.
+// Formats a save. For a single model, all members are on one level. Several models are a list next
+// to the members that they share.
 [[nodiscard]] std::string save_document(const SaveReport& report, RunMode mode,
                                         ListTensors tensors = ListTensors::kYes);
 // Formats one report for each model.

@@ -8,8 +8,8 @@
 
 namespace onnx_external {
 
-// Returns {"error": {...}}, as documented in docs/cli.md. `file`: the file that the message is
-// about; may be empty.
+// Returns {"error": {...}}, as documented in docs/cli.md. `file` is the file that the message is
+// about, and may be empty.
 [[nodiscard]] std::string error_document(std::string_view code, std::string_view message,
                                          std::string_view file, const ErrorDetails* details);
 

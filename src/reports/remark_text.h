@@ -12,13 +12,13 @@ namespace onnx_external {
 // Returns the stable name used in JSON: "zero-length".
 [[nodiscard]] std::string_view remark_name(DataRemark remark);
 
-// Returns what the remark means, what other loaders do, and what to do about it.
+// Returns a text that says what the remark means, what other loaders do, and how to proceed.
 [[nodiscard]] std::string_view remark_message(DataRemark remark);
 
 // Returns a line for each remark: "warning: 'w' and 2 more: length 0 in external_data: ...".
 [[nodiscard]] std::string remarks_text(std::span<const CountedRemark> remarks);
 
-// Returns a line for each remark that a save omits from the model that it writes.
+// Returns a line for each remark about entries that a save leaves out of the written model.
 [[nodiscard]] std::string left_out_text(std::span<const CountedRemark> remarks);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Parses a command line: a small interface to CLI11. Because CLI11's header takes ten seconds to
-// compile, only command_line.cc includes it.
+// Parses a command line, with a small interface to CLI11. Because CLI11's header takes ten seconds
+// to compile, only command_line.cc includes it.
 #pragma once
 
 #include <functional>
@@ -13,11 +13,12 @@ class App;
 
 namespace onnx_external {
 
-// A name contains all spellings of an option: "-q,--quiet". A "!" marks a spelling that turns a
-// flag off: "--fsync,!--no-fsync". Names without a dash are positional arguments.
+// The options of a command. The name of an option contains all its spellings: "-q,--quiet". A
+// spelling that turns a flag off is marked with "!": "--fsync,!--no-fsync". Names without a dash
+// are positional arguments.
 class CommandLine {
  public:
-  // Receives the value of an option; calls refuse() if the value is invalid.
+  // A function that receives the value of an option, and calls refuse() if the value is invalid.
   using TakeText = std::function<void(const std::string&)>;
 
   explicit CommandLine(const std::string& command);
@@ -25,7 +26,8 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  // `on_given` is called if the flag is on the command line and no later flag turns it off.
+  // Adds a flag. `on_given` is called if the flag is on the command line and no later spelling
+  // turns it off.
   void flag(const std::string& name, const std::function<void()>& on_given);
   // Adds an option with one value, which may be given once.
   void value(const std::string& name, const TakeText& take);
@@ -34,7 +36,8 @@ class CommandLine {
   // Adds an option that takes all arguments up to the next option.
   void list(const std::string& name, const TakeText& take);
 
-  // `name` must not be given together with `other` (excludes), or only together with it (needs).
+  // Restrict the use of the option `name`. After excludes(), it must not be given together with
+  // `other`; after needs(), it must be given together with `other`.
   void excludes(const std::string& name, const std::string& other);
   void needs(const std::string& name, const std::string& other);
 
@@ -47,7 +50,7 @@ class CommandLine {
   enum class Outcome { kParsed, kHelp, kVersion, kWrong };
   struct Parsed {
     Outcome outcome;
-    std::string wrong;  // what is wrong with the command line
+    std::string wrong;  // the error in the command line
   };
   [[nodiscard]] Parsed parse(int argc, char** argv);
 
@@ -55,10 +58,10 @@ class CommandLine {
   std::unique_ptr<CLI::App> app_;
 };
 
-// Stops parsing because the value of `option` is invalid. For TakeText functions.
+// Stops parsing because the value of `option` is invalid. To be called only in TakeText functions.
 [[noreturn]] void refuse(const std::string& option, const std::string& why);
 
-// Returns "CLI11 2.1.2".
+// Returns name and version of the parser: "CLI11 2.1.2".
 [[nodiscard]] std::string parser_version();
 
 }  // namespace onnx_external

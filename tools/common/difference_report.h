@@ -7,7 +7,7 @@
 
 namespace onnx_external {
 
-// `a` and `b`: the names of the two sides.
+// Formats a difference as text. `a` and `b` are the names of the two sides.
 [[nodiscard]] std::string difference_text(const Difference& difference, const std::string& a,
                                           const std::string& b, CompareBytes compared);
 [[nodiscard]] std::string difference_document(const Difference& difference, CompareBytes compared);

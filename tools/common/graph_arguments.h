@@ -15,20 +15,20 @@ struct GraphArguments {
   std::vector<std::filesystem::path> checkpoints;
 };
 
-// Divides the arguments into graphs and checkpoints. The first argument is a graph; each other
-// argument is a graph if its content or the form NAME.onnx=PATH says so. If the first argument is
-// not recognized as a graph, all others count as checkpoints, so that the error says what the first
-// argument is.
+// Divides the arguments into graphs and checkpoints. The first argument is a graph. Any other
+// argument is a graph if its content is that of a graph, or if it has the form NAME.onnx=PATH. If
+// the first argument is not recognized as a graph, all others count as checkpoints, so that the
+// error is about the first argument.
 [[nodiscard]] GraphArguments sort_arguments(const std::filesystem::path& first,
                                             std::span<const std::filesystem::path> others);
 
-// Returns whether a file seems to be an ONNX model, judging by its first byte.
+// Returns whether the first byte of a file is that of an ONNX model.
 [[nodiscard]] bool is_graph(const std::filesystem::path& path);
 
-// Returns the error in the names of several graphs, or "" if there is none.
+// Returns the error in the names of several graphs as text, or "" if there is none.
 [[nodiscard]] std::string wrong_graph_names(std::span<const GraphToSave> graphs);
 
-// Requires: the graph is a file.
+// Returns the path of a graph. Requires: the graph is a file.
 [[nodiscard]] const std::filesystem::path& path_of(const GraphToSave& graph);
 
 }  // namespace onnx_external

@@ -1,5 +1,4 @@
-// Joins the processes that mpirun started into a team (onnx_external/team.h), which writes one save
-// together.
+// Connects the processes that mpirun started to a team (onnx_external/team.h) that writes one save.
 #pragma once
 
 #include <functional>
@@ -11,19 +10,20 @@ namespace onnx_external {
 
 struct MpiTeam {
   Team team;
-  // The number of threads for which mpirun assigned CPUs to this process. For the leader, the CPUs
-  // of all processes on its machine count, because the other processes wait while it verifies.
+  // The number of threads for which mpirun assigned CPUs to this process. For the leader, this
+  // includes the CPUs of the other processes on its machine, because these wait while the leader
+  // verifies.
   int threads = 0;
-  bool has_met = false;  // the processes have made an exchange
+  bool has_met = false;  // true after the first exchange between the processes
   // Leaves the team, which must not be used afterwards. Returns true if this process must report
-  // the outcome, that is, if it is the leader, or failed before the first exchange. In the latter
-  // case it ends the other processes, which wait for it.
+  // the result, that is, if it is the leader, or if it failed before the first exchange. In the
+  // latter case it ends the other processes, which are waiting for it.
   std::function<bool(bool succeeded)> end;
 };
 
-// Returns null if this process is not one of several that mpirun started. If it is one of several,
-// but the program was built without MPI, ends the process, because otherwise all processes would
-// write the same files.
+// Joins the team. Returns null if mpirun has not started several processes. If it has, but the
+// program was built without MPI, ends the process, because all processes would write the same
+// files.
 [[nodiscard]] std::unique_ptr<MpiTeam> join_team();
 
 }  // namespace onnx_external

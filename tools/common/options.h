@@ -8,7 +8,7 @@
 
 namespace onnx_external {
 
-// Adds all options of `command` (kSaveExternal, ...); parsing the line then fills in `options`.
+// Adds all options of `command` (kSaveExternal, ...). When `line` is parsed, it fills in `options`.
 void add_options(CommandLine& line, unsigned command, CommandOptions& options);
 
 [[nodiscard]] ShowProgress show_progress(const CommandOptions& options);

@@ -9,13 +9,13 @@
 
 namespace onnx_external {
 
-// Writes all of `text`. kIo, for example for a full disk or a closed pipe.
+// Writes all of `text`. Fails with kIo, for example for a full disk or a closed pipe.
 [[nodiscard]] Status write_stdout(std::string_view text);
 
-// Ignores errors, because they could not be reported anywhere.
+// Writes all of `text`. Errors are ignored, because there is no place to report them.
 void write_stderr(std::string_view text);
 
-// Writes a file, which appears complete or not at all. kAlreadyExists, kIo.
+// Writes a file, which appears complete or not at all. Errors: kAlreadyExists, kIo.
 [[nodiscard]] Status write_file(const std::filesystem::path& path, std::string_view text,
                                 Overwrite overwrite);
 

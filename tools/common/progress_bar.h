@@ -1,4 +1,4 @@
-// Shows a progress bar: one line on stderr, drawn only if stderr is a terminal.
+// Shows a progress bar as one line on stderr, if stderr is a terminal.
 #pragma once
 
 #include <chrono>
@@ -12,35 +12,36 @@ namespace onnx_external {
 
 enum class ShowProgress { kNo, kYes };
 
-// The state of a bar at one moment. Each phase has an equal share of the bar.
+// The state of a bar at a point in time. Each phase has an equal share of the bar.
 struct BarState {
   Progress progress;
   std::size_t phase = 0;                    // index of the current phase
   std::size_t phases = 1;                   // number of phases
   std::chrono::duration<double> time = {};  // since this phase began
-  double least = 0;                         // the share shown before; the bar never moves back
+  double least = 0;                         // largest share shown so far; the bar never moves back
 };
 
-// Returns the share of the whole work that is done, from 0 to 1.
+// Returns the share of the total work that is done, from 0 to 1.
 [[nodiscard]] double part_of(const BarState& state);
 
-// Returns the text of the bar, less than `columns` wide: phase, bar, bytes of the phase, GB/s, and
-// remaining time of the whole work. Items that do not fit are omitted, the least important first.
+// Returns the text of the bar, which has fewer than `columns` characters. It contains the phase, a
+// bar, the bytes of the phase, GB/s, and the remaining time of the total work. If there is not
+// enough room, the least important items are omitted first.
 [[nodiscard]] std::string progress_line(const BarState& state, std::size_t columns);
 
 // Draws the bar during its lifetime, and clears the line when it is destroyed or hide() is called.
-// Its callback cancels the work once a signal has arrived, even if nothing is drawn.
+// The callback cancels the work once a signal has arrived, even if the bar is not drawn.
 class ProgressBar {
  public:
-  // Draws only if `show` is kYes and stderr is a terminal that can rewrite a line. `phases`: the
-  // phases that take time, in order; the bar spans all of them. A phase that is out of order or not
-  // in the list does not move the bar.
+  // The bar is drawn only if `show` is kYes and stderr is a terminal that can rewrite a line.
+  // `phases` are the phases that take time, in order; the bar spans all of them. A phase that is
+  // out of order or not in the list does not move the bar.
   explicit ProgressBar(ShowProgress show, std::vector<Phase> phases = {});
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // The bar must outlive the function.
+  // Returns the function to pass as a progress callback. The bar must outlive it.
   [[nodiscard]] ProgressFn callback();
 
   void hide();

@@ -1,6 +1,6 @@
-// Restricts a command before it reads the first byte of its inputs: the command gives up all rights
-// that its job does not need. If an input exploits an unknown bug in a parser, only the named
-// inputs and the output folder can be accessed.
+// Restricts a command before it reads the first byte of its inputs, so that the process has only
+// the rights that it needs. If an input exploits an unknown bug in a parser, it can access only the
+// named inputs and the output folder.
 //
 //   Landlock (Linux 5.19 and later, ABI 2)  Files: only the named ones can be read, only the named
 //                                           folders written, nothing executed. Later kernels also
@@ -8,8 +8,8 @@
 //   seccomp  (if built with libseccomp)     No new programs or processes, no sockets, no ptrace, no
 //                                           calls that need an administrator.
 //
-// Neither restriction can be undone. Both also apply to threads that start later, so enter the
-// sandbox before starting any thread.
+// Neither restriction can be undone. Both apply only to the calling thread and to threads that it
+// starts later, so enter the sandbox before starting any thread.
 #pragma once
 
 #include <filesystem>
@@ -21,8 +21,8 @@
 
 namespace onnx_external {
 
-// The paths that stay accessible. Paths that do not exist are ignored; opening them fails with the
-// usual error.
+// The paths that stay accessible. Paths that do not exist are ignored, and opening them later fails
+// with the usual error.
 struct SandboxPaths {
   std::vector<std::filesystem::path> read;  // files, or folders with all their contents
   // Folders in which files may be read, created and removed.
@@ -30,11 +30,11 @@ struct SandboxPaths {
   // Folders from which empty folders may be removed.
   std::vector<std::filesystem::path> remove_folders_in;
 
-  // Adds what open_checkpoint() may read for these arguments: a file; for a shard index or a GGUF
-  // model in several files, the folder; for a folder, also the blobs of the Hugging Face cache to
-  // which it belongs.
+  // Adds all paths that open_checkpoint() may read for these arguments. For a file, this is the
+  // file; for a shard index or a GGUF model in several files, it is the folder. For a folder, it
+  // also includes the blobs of the Hugging Face cache to which the folder belongs.
   void read_checkpoints(const std::vector<std::filesystem::path>& arguments);
-  // If the folder belongs to a Hugging Face cache, adds the cache's blobs.
+  // Adds the blobs of the Hugging Face cache to which the folder belongs, if any.
   void read_blobs_of(const std::filesystem::path& folder);
   // Add the folder of a file, to read or to write the file and those next to it. If the folder is
   // in a Hugging Face cache, reading includes the blobs to which its links point.
@@ -42,14 +42,14 @@ struct SandboxPaths {
   void write_folder_of(const std::filesystem::path& file);
 };
 
-// Gives up access to everything but `paths`, as far as the kernel supports it, and tests the
-// result. Returns what is in force, "Landlock ABI 7, seccomp", or why nothing is. Requires: no
-// other thread has been started.
+// Gives up access to everything except `paths`, as far as the kernel supports it, and tests the
+// result. Returns the restrictions in force, such as "Landlock ABI 7, seccomp", or the reason why
+// there are none. Requires: no other thread has been started.
 [[nodiscard]] std::string restrict_process(const SandboxPaths& paths);
 
-// Does the same for a command, and with --verbose reports the result. Does nothing with
-// --no-sandbox; under mpirun, whose processes communicate with each other; and in builds with a
-// sanitizer, which needs calls that would be forbidden.
+// Calls restrict_process() for a command, and reports the result with --verbose. Does nothing with
+// --no-sandbox, under mpirun, whose processes communicate with each other, and in builds with a
+// sanitizer, which needs forbidden calls.
 void enter_sandbox(const Command& command, const CommandOptions& options,
                    const SandboxPaths& paths);
 

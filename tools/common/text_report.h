@@ -20,37 +20,37 @@ namespace onnx_external {
 enum class Lists { kShort, kFull };
 inline constexpr std::string_view kHowToSeeAll = " (-v lists all)";
 
-// The number of names that a line lists unless all of them are requested.
+// The number of names that a line lists, unless all names are requested.
 inline constexpr std::size_t kListedNames = 5;
 
-// If there are several models, each has a line, followed by what they have in common. A dry run
-// shows the plan, with one line per slot.
+// Formats the report of a save. If there are several models, there is a line for each, followed by
+// the facts that they share. For a dry run, the text shows the plan, with one line per slot.
 [[nodiscard]] std::string save_text(const SaveReport& report, RunMode mode, Lists lists);
 
-// Findings with the same cause share a line.
+// Formats the report of a verification. Findings with the same cause share a line.
 enum class Compared { kNothing, kCheckpoint };
 enum class Names { kFirst, kAll };
 [[nodiscard]] std::string verify_text(const std::filesystem::path& model,
                                       const VerifyReport& report, Compared compared,
                                       Names names = Names::kFirst);
 
-// Describes the model that was cut out, and the names at its boundaries.
+// Describes the piece that was cut out, and the names of its inputs and outputs.
 [[nodiscard]] std::string cut_text(const std::filesystem::path& piece, const CutReport& report,
                                    Lists lists);
 
 enum class Listing { kFlat, kTree };
 [[nodiscard]] std::string inspect_text(const Inspection& inspection, Listing listing);
 
-// Returns a line for each module, indented by its depth, and one for the whole model.
+// Returns a line for each module, indented by its depth, and a line for the whole model.
 [[nodiscard]] std::string modules_text(const ModuleList& list);
 
 // Returns a line for each of Checkpoint::notes().
 [[nodiscard]] std::string notes_text(const std::vector<std::string>& notes);
 
-// Returns "1.24 s, 1.77 GB/s".
+// Returns time and speed: "1.24 s, 1.77 GB/s".
 [[nodiscard]] std::string speed_text(std::uint64_t bytes, double seconds);
 
-// Returns "16.8 MB peak memory", for this process.
+// Returns the peak memory of this process: "16.8 MB peak memory".
 [[nodiscard]] std::string peak_memory_text();
 
 }  // namespace onnx_external

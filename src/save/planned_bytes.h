@@ -131,13 +131,14 @@ struct RangeSource {
                                                const SourceModels& models,
                                                const Checkpoint& checkpoint);
 
-// Checks bytes that were copied from a loaded model's own data, so that a save does not copy
-// damaged data unnoticed: kCorrupt, with the tensor and its file, if `crc32` differs from the one
-// in that model's manifest.
+// Compares the CRC-32 of data that was copied from a loaded model with the model's manifest, so
+// that damaged data is detected. Fails with kCorrupt if `crc32` differs from the CRC-32 in the
+// manifest; the message states the tensor and its file.
 [[nodiscard]] Status check_recorded_crc(const PlannedTensor& tensor, const SourceModels& models,
                                         std::uint32_t crc32);
 
-// Does the same for all tensors that were copied. `crcs`: the CRC-32 of each range in the plan.
+// Calls check_recorded_crc() for all tensors that were copied. `crcs` has the CRC-32 of each range
+// in the plan.
 [[nodiscard]] Status check_recorded_crcs(const SavePlan& plan, const SourceModels& models,
                                          std::span<const std::uint32_t> crcs);
 

@@ -38,20 +38,20 @@
 
 namespace onnx_external {
 
-// Does the same as write_plan() (onnx_external/writer.h). `folder`: the output folder, if the save
-// has opened it already.
+// Works like write_plan() in onnx_external/writer.h. `folder` is the output folder, if the save has
+// already opened it.
 [[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, std::span<const Model> models,
                                             const Checkpoint& checkpoint,
                                             const std::filesystem::path& out_dir,
                                             std::optional<OutputFolder> folder,
                                             const WriteOptions& options);
 
-// Rolls back on destruction unless publish() succeeded. One thread at a time, except that data()
-// may be called from any thread.
+// A save in progress. Unless publish() succeeded, the destructor rolls back. For use by one thread
+// at a time, except that data() may be called from any thread.
 class Transaction {
  public:
-  // kAlreadyExists if the data folder or a data file exists, or if the model exists and must not be
-  // replaced or has another model's data; errors of check_target_limits().
+  // Begins a save. Errors: kAlreadyExists if the data folder or a data file exists, or if the model
+  // exists and must not be replaced or has another model's data; errors of check_target_limits().
   [[nodiscard]] static Result<Transaction> begin(OutputFolder out, TransactionOptions options);
   Transaction(Transaction&&) noexcept;
   Transaction& operator=(Transaction&&) = delete;
@@ -124,7 +124,8 @@ class Transaction {
 
   TransactionOptions options_;
   OutputFolder folder_;
-  // Closed by roll_back(), which may need descriptors when no others are free.
+  // Descriptors that roll_back() closes first, because it needs descriptors and no others may be
+  // free.
   std::vector<UniqueFd> reserve_;
   Staging staging_;
   std::optional<RecordWriter> record_;

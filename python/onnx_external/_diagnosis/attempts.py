@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from .._base.errors import RunError
 from .._base.temporary import temporary_folder
+from .._comparing.checked_runs import on_cpu
 from .._comparing.comparing import compare
 from .._comparing.randomness import drawing_of_program
 from .._comparing.running import Session
@@ -219,7 +220,7 @@ class Attempts:
             save(graph, path, fsync=False, verify=False, progress=False)
         else:
             graph.save(path)
-        session = Session(path, ["CPUExecutionProvider"], job.captured.name or "the model")
+        session = on_cpu(path, job.captured.name or "the model")
         job.step = "run"
         signature = program.graph_signature
         user = [each for each in signature.input_specs if each.kind.name == "USER_INPUT"]
@@ -309,7 +310,7 @@ class Attempts:
             job.found.notes.append("with custom operators, it can be converted but not run")
             return
         job.step = "load"
-        session = Session(path, ["CPUExecutionProvider"], job.captured.name or "the model")
+        session = on_cpu(path, job.captured.name or "the model")
         job.step = "run"
         for number, each in job.calls:
             leaves = [leaf for leaf in each.inputs.leaves() if isinstance(leaf, torch.Tensor)]

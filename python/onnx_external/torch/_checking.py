@@ -15,11 +15,9 @@ from .._base.errors import NO_KERNEL, Error, ExportError, MismatchError, RunErro
 from .._base.notes import UNCHECKED, Note
 from .._base.packages import missing_text
 from .._base.temporary import temporary_folder
-from .._comparing.comparing import Comparison
+from .._comparing.checked_runs import Tolerance, add_new, checked_run, on_cpu
 from .._comparing.inputs import Given
-from .._comparing.reconsidering import Outputs
 from .._comparing.references import training_mode_of
-from .._comparing.running import Session
 from .._comparing.second_calls import first_call
 from .._saving.programs import nodes_of
 from .._tracing.surroundings import Call
@@ -130,7 +128,7 @@ class Checking:
             path = folder / "model.onnx"
             save_into(path)
             try:
-                session = Session(path, ["CPUExecutionProvider"], "the graph")
+                session = on_cpu(path, "the graph")
             except RunError as error:
                 if error.kind not in NO_KERNEL:
                     raise UnloadableGraphError(f"{error}; {_DIAGNOSE}") from error
@@ -214,7 +212,7 @@ class Checking:
         """Return the module's outputs, and note state that it keeps for the next call."""
         known = [each.name for each in self.changed if each.is_buffer]
         given, notes = first_call(self._reference, Given({}, call=call), name, known)
-        found.notes += [note for note in notes if note not in found.notes]
+        add_new(found.notes, notes)
         return given
 
     def _problem(
@@ -226,15 +224,10 @@ class Checking:
         misfits = session.misfits(given)
         if misfits:
             return "; ".join(f"input {each}" for each in misfits)
-        feed = session.feed(given, name)
-        try:
-            got = session.run(feed, name)
-        except RunError as error:
-            return str(error)
-        outputs = Outputs(session.output_names, got, self.atol, self.rtol, self.types)
-        compared = outputs.judged(self._reference, Given({}, call=call), name, wanted)
-        found.notes += [each for each in notes_of(compared) if each not in found.notes]
-        return difference(compared)
+        inputs, tolerance = Given({}, call=call), Tolerance(self.atol, self.rtol, self.types)
+        run = checked_run(session, given, self._reference, inputs, wanted, name, tolerance)
+        add_new(found.notes, run.notes)
+        return run.problem
 
     def _refused(self, name: str, call: Call, problem: str) -> ExportError:
         broken = self.sizes.broken(call)
@@ -269,42 +262,6 @@ def half_types(program: Any) -> list[str]:
         if node.op == "call_function" and kind in (torch.float16, torch.bfloat16):
             found[str(kind).removeprefix("torch.")] = None
     return list(found)
-
-
-def difference(compared: Sequence[Comparison]) -> str:
-    """Describe how outputs differ from the expected outputs; return "" if they do not."""
-    wrong = next((each for each in compared if each.is_wrong), None)
-    return _difference(wrong) if wrong is not None else ""
-
-
-def notes_of(compared: Sequence[Comparison]) -> list[str]:
-    """Return notes on outputs that agree although they differ by more than the tolerance."""
-    return [f"output {each.output}: {each.note}" for each in compared if each.note]
-
-
-def _difference(compared: Comparison) -> str:
-    if compared.problem is not None:
-        return f"output {compared.output}: {compared.problem}"
-    told = f"output {compared.output} differs in {compared.beyond} of {compared.elements} elements"
-    if compared.max_abs is not None:
-        told += f", by {compared.max_abs:.3g} at most, at {compared.max_abs_at}"
-    told += f" (expected {compared.expected}, got {compared.actual})"
-    return f"{told}; if this is rounding, set atol=" if _may_be_rounding(compared) else told
-
-
-_NEAR = 100
-"""A difference of up to this many tolerances may be rounding that the check does not model."""
-_SMALL = 1e-5
-"""The relative difference that may be rounding if the caller's tolerance is less than that."""
-
-
-def _may_be_rounding(compared: Comparison) -> bool:
-    if compared.times <= _NEAR or compared.max_abs is None:
-        return compared.times <= _NEAR
-    special = (compared.nan, compared.inf) != (compared.expected_nan, compared.expected_inf)
-    if special or compared.precision is not None or "float" not in str(compared.dtype):
-        return False
-    return compared.max_abs <= _SMALL * max(abs(float(compared.expected)), compared.scale or 0.0)
 
 
 _DIAGNOSE = "oe.diagnose_export(module, inputs) finds the modules that prevent the export"

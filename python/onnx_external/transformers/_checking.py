@@ -14,13 +14,13 @@ from .._base.packages import missing_text
 from .._base.temporary import temporary_folder
 from .._comparing.branches import CrossEncoder, FirstStep, Runs, branches
 from .._comparing.chaining import handed_on
+from .._comparing.checked_runs import CheckedRun, add_new, checked_run, on_cpu
 from .._comparing.inputs import InputSet, given_by_name
 from .._comparing.randomness import drawing_nodes
-from .._comparing.reconsidering import Outputs
 from .._comparing.references import ModuleReference
 from .._comparing.running import Session
 from .._folders.models import ENCODER, PROMPT, STEP, merged_name, pair_names
-from ..torch._checking import WrongGraphError, broken_text, difference, notes_of, refuse_unloadable
+from ..torch._checking import WrongGraphError, broken_text, refuse_unloadable
 from ..torch._guards import Guard, Sizes
 from ._compared import Folder
 from ._decoders import prepared
@@ -119,7 +119,7 @@ class Judging:
         for name, (reference, sets, notes) in references.items():
             found.notes += [f"{name}: {note}" for note in notes]
             try:
-                session = Session(paths[name], ["CPUExecutionProvider"], f"{name}.onnx")
+                session = on_cpu(paths[name])
             except RunError as error:
                 if error.kind not in NO_KERNEL:
                     raise UnloadablePartError(name, "", str(error)) from error
@@ -140,12 +140,12 @@ class Judging:
             beside = {name: reference for name, (reference, _, _) in references.items()}
             self._run_chain(folder, sessions, beside, found)
             if self.merged is not None:
-                whole = _session(target / f"{whole_name}.onnx")
+                whole = on_cpu(target / f"{whole_name}.onnx")
                 both = branches(whole, *pair_names(ENCODER in self.graphs))
                 alone = self._run_instead(folder, both, sessions, beside)
                 found.sets[whole_name] = alone.chain.count(whole.name)
             if self.crossed is not None:
-                encoder = CrossEncoder(_session(target / f"{_CROSSED}.onnx"))
+                encoder = CrossEncoder(on_cpu(target / f"{_CROSSED}.onnx"))
                 first = FirstStep(sessions[STEP], encoder)
                 crossed: dict[str, Runs] = {ENCODER: encoder, PROMPT: first}
                 self._run_instead(folder, crossed, sessions, beside)
@@ -197,27 +197,21 @@ class Judging:
                 reference = TransformersReference(reference.module, session.output_names)
             feed = _feed(session, reference, ((), given))
             feed |= {each: carried[each] for each in feed.keys() & carried.keys()}
+            known = given_by_name(given)
             try:
-                got = session.run(session.feed(feed, "chain"), "chain")
-                known = given_by_name(given)
                 wanted = reference.outputs(known, "chain")
-                outputs = Outputs(session.output_names, got)
-                problem = difference(outputs.judged(reference, known, "chain", wanted))
+                run = checked_run(session, feed, reference, known, wanted, "chain")
             except (MismatchError, RunError) as error:
-                problem = str(error)
-            if problem:
+                run = CheckedRun(str(error), [], {})
+            if run.problem:
                 raise WrongPartError(
                     name,
                     "chain",
                     f"{session.name} is wrong for the outputs of {' and '.join(found.chain)}, run "
-                    f"one after the other: {problem}; check=False omits this check",
+                    f"one after the other: {run.problem}; check=False omits this check",
                 )
-            carried |= handed_on(name, got)
+            carried |= handed_on(name, run.outputs)
             found.chain.append(session.name)
-
-
-def _session(path: Path) -> Session:
-    return Session(path, ["CPUExecutionProvider"], path.name)
 
 
 class WrongPartError(WrongGraphError):
@@ -265,28 +259,22 @@ def judge(
     feed = _feed(session, reference, given.call)
     if each.may_misfit and session.misfits(feed):
         return  # `ModelReport.fixed` says which sizes do not vary
-    try:
-        got = session.run(session.feed(feed, each.name), each.name)
-        compared = Outputs(session.output_names, got).judged(reference, given, each.name, wanted)
-        notes = [f"{name}: {note}" for note in notes_of(compared)]
-        found.notes += [note for note in notes if note not in found.notes]
-        problem = difference(compared)
-    except RunError as error:
-        problem = str(error)
-    if problem:
+    run = checked_run(session, feed, reference, given, wanted, each.name)
+    add_new(found.notes, [f"{name}: {note}" for note in run.notes])
+    if run.problem:
         shapes = ", ".join(f"{key}: {list(value.shape)}" for key, value in feed.items())
         broken = sizes.broken(((), prepared(reference.module, given.call[1])))
         cause = f"it is only valid for {broken_text(broken)}; " if broken else ""
         raise WrongPartError(
             name,
             each.name,
-            f"{name}.onnx is wrong for the inputs {each.name!r} ({shapes}): {problem}; {cause}"
+            f"{name}.onnx is wrong for the inputs {each.name!r} ({shapes}): {run.problem}; {cause}"
             "dynamic=False fixes all sizes, oe.diagnose_export(folder) finds the module, and "
             "check=False omits this check",
             broken,
         )
     found.sets[name] += 1
-    found.examples.setdefault(name, Example(dict(feed), got))
+    found.examples.setdefault(name, Example(dict(feed), run.outputs))
 
 
 def _feed(session: Runs, reference: ModuleReference, call: Any) -> dict[str, Any]:

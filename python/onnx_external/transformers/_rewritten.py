@@ -14,8 +14,8 @@ from .._base.errors import ExportError, RewriteError
 from .._base.keywords import only
 from .._base.packages import missing_text
 from .._base.temporary import temporary_folder
+from .._comparing.checked_runs import on_cpu
 from .._comparing.precision import graph_at
-from .._comparing.running import Session
 from .._control_flow import Rewriter, Rewriting
 from .._tracing.surroundings import TransformersSurroundings, register_caches
 from ..torch._checking import WrongGraphError
@@ -197,7 +197,7 @@ class PartWays(Ways[Graph]):
             program, sizes, _ = self._tracing.converted(name, example, model, run)
             name_graph(program, name, example)
             onnx_ir.save(program, path, external_data=f"{name}.data")
-            session = Session(path, ["CPUExecutionProvider"], path.name)
+            session = on_cpu(path)
             graph = graph_at(path)
             reference = TransformersReference(module, session.output_names, graph)
             given = {title: part.given for title, part in self.parts.items()}

@@ -16,6 +16,7 @@ import numpy as np
 from .._base.errors import ExportError
 from .._base.meter import Meter
 from .._comparing.branches import Branch, branches, is_merged
+from .._comparing.checked_runs import on_cpu
 from .._comparing.quality import Limits, QualitySums
 from .._comparing.running import Session
 from .._comparing.values import is_float
@@ -87,7 +88,7 @@ class Exports:
 
     def _compare_one(self, path: Path, variant: Variant, checked: CheckedGraphs) -> None:
         name = path.stem.removesuffix(variant.suffix)
-        session = Session(path, ["CPUExecutionProvider"], path.name)
+        session = on_cpu(path)
         runs: Mapping[str, Session | Branch] = {name: session}
         if is_merged(session):
             runs = branches(session, *pair_names(name == MERGED))

@@ -216,10 +216,11 @@ def test_an_export_asks_torch_once_for_its_operators_and_seldom_searches_for_cyc
 
 
 def test_results_of_halves_are_as_exact_as_halves() -> None:
+    from onnx_external._comparing.checked_runs import difference
     from onnx_external._comparing.inputs import Given
     from onnx_external._comparing.reconsidering import Outputs
     from onnx_external._comparing.references import RecordedReference
-    from onnx_external.torch._checking import difference, half_types
+    from onnx_external.torch._checking import half_types
 
     class Half(torch.nn.Module):
         def forward(self, x: Any) -> Any:
@@ -236,8 +237,8 @@ def test_results_of_halves_are_as_exact_as_halves() -> None:
 
 
 def test_only_what_may_be_rounding_is_told_to_be_a_matter_of_the_tolerance() -> None:
+    from onnx_external._comparing.checked_runs import difference
     from onnx_external._comparing.comparing import compare
-    from onnx_external.torch._checking import difference
 
     def told(*got: float, atol: float = 0.0) -> bool:
         wanted, given = (torch.tensor(each).numpy() for each in ([0.0, 100.0], got))

@@ -121,7 +121,7 @@ def test_variants_that_are_there_are_replaced_under_their_names_or_not_at_all(
 
     options: dict[str, Any] = {"clients": "transformers.js", "overwrite": True, "progress": False}
     with monkeypatch.context() as patched:
-        patched.setattr(_variants, "Session", fails)
+        patched.setattr(_variants, "on_cpu", fails)
         with pytest.raises(oe.RunError, match="cannot be loaded"):
             oe.transformers.export(bert.folder, bert.out, variants="fp32,int8", **options)
     assert {path: path.read_bytes() for path in bert.out.rglob("*") if path.is_file()} == before

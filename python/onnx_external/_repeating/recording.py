@@ -17,13 +17,14 @@ from torch import nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .._base.errors import ExportError
 from .._base.swapping import exchanged
 from .kinds import Stack, digest
 from .seen_floats import floats_seen
 from .seen_sizes import SizesSeen, telling_float
 
 
-class Unprovable(Exception):
+class Unprovable(ExportError):
     """The shallow model does not prove the deep model; the message states why, in one line."""
 
 

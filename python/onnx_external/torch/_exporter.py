@@ -18,6 +18,8 @@ from .._base.notes import UNCHECKED, Note
 from .._base.options import Mapping, StrPath, Weights, contents_of
 from .._comparing.randomness import drawing_of_program
 from .._control_flow import Rewriting
+from .._repeating.recording import Unprovable
+from .._repeating.repetition import not_repeated
 from .._saving.reports import SaveReport
 from .._saving.transposing import with_pairs
 from .._tracing.surroundings import Call
@@ -36,7 +38,6 @@ from ._filling import keys_of, save_skeleton, state_of, ties_for, weights_of
 from ._keywords import ModuleKeywords
 from ._optimizing import OptimizerError, skeleton_of
 from ._programs import Captured, captured
-from ._repeated import NotRepeatedError
 from ._rewritten import ModuleWays, may_repeat
 from ._skeleton import Skeleton
 from ._targets import Program
@@ -215,7 +216,7 @@ class Exporter:
         except OptimizerError:  # a full trace would not help
             raise
         except ExportError as error:
-            note = str(error) if isinstance(error, NotRepeatedError) else ""
+            note = not_repeated(error) if isinstance(error, Unprovable) else ""
         attempt = self._attempt(tracer, optimize, False)
         attempt.note = note
         return attempt

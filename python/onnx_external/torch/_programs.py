@@ -12,6 +12,9 @@ from torch import nn
 
 from .._base.errors import ExportError, InvalidArgumentError
 from .._base.meter import Meter
+from .._repeating.recording import Unprovable
+from .._repeating.repetition import Repetition, not_repeated
+from .._repeating.shallow import shallow
 from .._tracing.silence import quiet
 from ._causes import causes_told
 from ._converting import converted
@@ -19,7 +22,7 @@ from ._dimension_names import names_of_dims, without_names
 from ._guards import Sizes, sizes_of
 from ._opsets import asked, of_torch
 from ._output_names import all_names, names_of_results
-from ._repeated import NotRepeatedError, Repetition, repetition
+from ._repeated import repetition
 from ._state import Changed, changed_by, titles, with_outputs
 from ._targets import Program
 from ._tracing import Traced, Tracer, trace
@@ -162,16 +165,6 @@ def _traced(
         raise
 
 
-def _repetition(
-    module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None
-) -> tuple[Repetition | None, str]:
-    """Return how to repeat a module's layers, or None and the reason why this is not possible."""
-    try:
-        return repetition(module, args, kwargs), ""
-    except NotRepeatedError as reason:
-        return None, str(reason)
-
-
 @contextlib.contextmanager
 def captured(
     target: nn.Module | Program,
@@ -216,8 +209,11 @@ def captured(
             lent = Untouched(target)
             if repeat:
                 with meter.step("record"):
-                    repeated, note = _repetition(target, args, kwargs)
-            few = repeated.shallow() if repeated is not None else contextlib.nullcontext()
+                    try:
+                        repeated = repetition(target, args, kwargs)
+                    except Unprovable as reason:
+                        note = not_repeated(reason)
+            few = shallow(target, repeated.stacks) if repeated else contextlib.nullcontext()
             with meter.step("trace"), few:
                 made = _traced(target, tuple(args), kwargs, without_names(dynamic_shapes), tracer)
             refuse_traced_training(target, made.program, is_made)

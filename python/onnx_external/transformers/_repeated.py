@@ -15,6 +15,7 @@ from .._repeating.kinds import Stack, find_stacks
 from .._repeating.naming import Names, deep_name
 from .._repeating.proof import proved
 from .._repeating.recording import Record, Unprovable, recorded
+from .._repeating.repetition import Repetition, not_repeated
 from .._repeating.shallow import shallow
 from ..torch._guards import Input, Sizes
 from ..torch._untouched import has_data, tensors_of
@@ -54,8 +55,8 @@ class Repeating:
             return None
         try:
             made = self._graph(name, part, stacks)
-        except (Unprovable, ExportError) as reason:
-            self.notes.append((name, f"traced in full, not repeated: {reason}"))
+        except ExportError as reason:
+            self.notes.append((name, not_repeated(reason)))
             return None
         self.done.add(name)
         return made
@@ -83,23 +84,14 @@ class Repeating:
             with tracing.meter.step(f"trace {name}"):
                 made_by = tracing.converted(name, few, tracing.loaded.model)
             names = Names(stacks, proof, deep.inputs, deep.outputs, small.inputs, small.outputs)
-            from .._repeating.numbers import starts_of  # which needs onnx_ir
-
-            starts = starts_of(made_by.graph, stacks)
-            failed: list[Exception] = []
+            repetition = Repetition(stacks, proof, small.record)
+            starts = repetition.starts(made_by.graph)
 
             def repeat(model: Any) -> Any:
-                from .._repeating.stamping import stamp  # which needs onnx_ir
-
-                try:
-                    stamp(model, stacks, names, made_by.program, starts)
-                except Exception as error:  # the graph is dropped then in any case
-                    failed.append(error)
+                repetition.repeat(model, made_by.program, starts, names)
                 return model
 
             made = tracing.skeleton(name, few, made_by.graph, keep, repeat)
-        if failed:
-            raise Unprovable(str(failed[0])) from failed[0]
         tracing.name_graph(made.model, name, part)
         if tracing.dynamic:
             refuse_one_step(f"{type(part.module).__name__} ({name})", made)

@@ -2,6 +2,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,3 +49,18 @@ def tiny() -> Path:
 def bad() -> Path:
     """Damaged and hostile checkpoints."""
     return FIXTURES / "bad"
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Collect whether each save by the extension module is a dry run."""
+    from onnx_external import _core
+
+    found, plain = [], _core.save
+
+    def save(*given: Any) -> str:
+        found.append(given[-1]["dry_run"])
+        return plain(*given)
+
+    monkeypatch.setattr(_core, "save", save)
+    return found

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import abc
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._base.argument_types import checks_types, of_class, path_of, paths_of
 from .._base.collector import collector_paused
-from .._base.errors import WrongTypeError, checkpoint_is
+from .._base.errors import MappingError, WrongTypeError, checkpoint_is
 from .._base.keywords import only
 from .._base.options import (
     NOT_QUANTIZED,
@@ -23,13 +24,24 @@ from .._base.options import (
     quantize_options,
 )
 from .._base.progress import shown
-from .._sources.graphs import Graph, given_models
-from .._sources.weights import given_extra, given_sources
+from .._sources.graphs import Given, Graph, given_models
+from .._sources.weights import Source, given_extra, given_sources
 from .programs import notes_on_training
 from .reports import SaveReport, save_report
-from .transposing import chosen, ir_models, moved_pairs, transposable, transposed_model, wanted
+from .transposing import (
+    Learned,
+    chosen,
+    ir_models,
+    is_filled_by,
+    moved_pairs,
+    sharing,
+    transposable,
+    transposed_model,
+    wanted,
+)
 
 if TYPE_CHECKING:
+    import onnx_ir
     from typing_extensions import Unpack
 
 
@@ -93,6 +105,30 @@ def save(
         Error: any other fault; the subclass and `code` give the cause.
         TypeError: an argument is of a kind that cannot be saved; the message names the tensor.
     """
+    return save_again(Learned(), model, path, weights, dry_run=dry_run, **how)
+
+
+@checks_types
+def save_again(
+    learned: Learned,
+    model: Graph | abc.Mapping[str, Graph],
+    path: StrPath | None,
+    weights: Weights | None = None,
+    *,
+    dry_run: bool = False,
+    **how: Unpack[SaveKeywords],
+) -> SaveReport:
+    """Save like save(), and plan only what no other save of the same weights has planned.
+
+    Args:
+        learned: the plans of earlier saves with the same weights and mapping, to which those of
+            this save are added.
+        model: as for save(), like all other arguments.
+        path: the target.
+        weights: the weights.
+        dry_run: write nothing.
+        **how: the keywords of `SaveKeywords`.
+    """
     which = of_class("mapping", Mapping, how["mapping"])
     files = of_class("files", Layout, how["files"])
     options = _flat(how, which, files) | {"dry_run": dry_run}
@@ -108,28 +144,103 @@ def save(
     may_lack_data = weights is not None or how["extra"] is not None or which.partial
     with collector_paused():
         sources, more = given_sources("weights", weights), given_extra(how["extra"])
-
-    def run(graphs: abc.Mapping[str, Graph], callback: Any, **changed: Any) -> SaveReport:
-        with collector_paused():
-            given = given_models(graphs, files.base_dir, may_lack_data)
-        tensors, settings = (given.tensors, sources, more), {**options, **changed}
-        result = _core.save(given.graphs, *tensors, folder, files.data_dir, callback, settings)
-        return save_report(result)
-
+    job = _Job(folder, files, options, sources, more, may_lack_data)
     with shown(how["progress"]) as callback, checkpoint_is("weights"):
-        changed: dict[str, Any] = {}
-        candidates = [transposable(graph) for graph in (inner or {}).values()]
-        if inner is not None and any(candidates):
-            tensors = [each.tensors for each in run(models, None, **_PLAN_ONLY).models]
-            turned = chosen(candidates, tensors)
-            names = list(models) if len(models) > 1 else [""]
-            changed = moved_pairs(options, names, tensors, turned)
-            for (name, graph), weights_of in zip(inner.items(), turned, strict=True):
-                if weights_of:
-                    models[name] = transposed_model(graph, weights_of.keys())
-        report = _logged(run(models, callback, **changed))
-        report._add_notes(notes)
-        return report
+        if inner is not None:
+            by_name = which == Mapping() and how["dtype"] is None and more is None
+            report = _transposed(job, models, inner, learned, callback, by_name)
+        else:
+            report = job.run(job.split(models), callback)
+    _logged(report)._add_notes(notes)
+    return report
+
+
+@dataclass
+class _Job:
+    """A save in the form that the extension module takes, apart from its models."""
+
+    folder: StrPath | None
+    files: Layout
+    options: dict[str, Any]
+    sources: list[Source] | None
+    extra: list[Source] | None
+    may_lack_data: bool
+
+    def split(self, models: abc.Mapping[str, Graph]) -> Given:
+        """Split models into graphs and tensors."""
+        with collector_paused():
+            return given_models(models, self.files.base_dir, self.may_lack_data)
+
+    def run(self, given: Given, callback: Any, **changed: Any) -> SaveReport:
+        """Save models, or plan the save, with some options changed."""
+        settings = {**self.options, **changed}
+        tensors = (given.tensors, self.sources, self.extra)
+        place = (self.folder, self.files.data_dir)
+        return save_report(_core.save(given.graphs, *tensors, *place, callback, settings))
+
+
+def _transposed(
+    job: _Job,
+    models: abc.Mapping[str, Graph],
+    inner: abc.Mapping[str, onnx_ir.Model],
+    learned: Learned,
+    callback: Any,
+    by_name: bool,
+) -> SaveReport:
+    """Save models with the weights transposed that only Transpose nodes use.
+
+    Args:
+        job: the save.
+        models: the models as given.
+        inner: the same models of onnx_ir.
+        learned: the plans of earlier saves.
+        callback: the function for the progress.
+        by_name: True if a key fills the slot of its own name, unconverted.
+    """
+    candidates = [transposable(graph) for graph in inner.values()]
+    changed: dict[str, Any] = {}
+    if any(candidates):
+        report = _unplanned(job, inner, candidates[0], callback) if by_name else None
+        if report is not None:
+            return report
+        tensors = learned.tensors(
+            [*inner.values()],
+            job.options["layout"],
+            lambda: job.run(job.split(models), None, **_PLAN_ONLY),
+        )
+        turned = chosen(candidates, tensors)
+        names = list(models) if len(models) > 1 else [""]
+        changed = moved_pairs(job.options, names, tensors, turned)
+        models = {
+            name: transposed_model(inner[name], weights.keys()) if weights else model
+            for (name, model), weights in zip(models.items(), turned, strict=True)
+        }
+    return job.run(job.split(models), callback, **changed)
+
+
+def _unplanned(
+    job: _Job, inner: abc.Mapping[str, onnx_ir.Model], candidates: set[str], callback: Any
+) -> SaveReport | None:
+    """Save a single model whose weights are separate tensors in memory, which needs no plan.
+
+    If it is not certain that a plan would choose all candidates, the result is None.
+    """
+    weights = job.sources[0] if job.sources is not None and len(job.sources) == 1 else None
+    if len(inner) > 1 or not isinstance(weights, list):
+        return None
+    ((name, graph),) = inner.items()
+    given = {tensor.name: tensor for tensor in weights}
+    if not is_filled_by(graph, given):
+        return None
+    turned = candidates & given.keys()
+    model = job.split({name: transposed_model(graph, turned)})
+    own = [tensor for tensor in model.tensors if tensor.name not in given]
+    if not turned.isdisjoint(sharing([*weights, *own])):
+        return None
+    try:
+        return job.run(model, callback)
+    except MappingError:  # a plan without transposed weights names those of the graph
+        return None
 
 
 def _flat(how: SaveKeywords, which: Mapping, files: Layout) -> dict[str, Any]:

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._base.errors import InvalidArgumentError
+from .._sources.tensors import Loose, Memory
 
 if TYPE_CHECKING:
     import onnx_ir
 
-    from .reports import SavedTensor
+    from .reports import SavedTensor, SaveReport
 
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 _TRANSPOSED = "pkg.onnx_external.transposed"
@@ -160,6 +161,63 @@ def chosen(
         }
         for names, tensors in zip(candidates, planned, strict=True)
     ]
+
+
+class Learned:
+    """The plans of saves that transpose nothing, by their models.
+
+    A plan is used again by a later save of the same models, with the same weights and mapping.
+    """
+
+    def __init__(self) -> None:
+        self._plans: dict[tuple[int, ...], _Plan] = {}
+
+    def tensors(
+        self, models: Sequence[onnx_ir.Model], layout: str, plan: Callable[[], SaveReport]
+    ) -> list[list[SavedTensor]]:
+        """Return the tensors of each model in the plan.
+
+        Args:
+            models: the models, which may have other file names than in the earlier save.
+            layout: the layout; data in the model file has no place that it could share.
+            plan: a function that makes the plan.
+        """
+        key = (int(layout == "inline"), *map(id, models))
+        if key not in self._plans:
+            tensors = [each.tensors for each in plan().models]
+            self._plans[key] = _Plan(tensors, list(models))
+        return self._plans[key].tensors
+
+
+class _Plan(NamedTuple):
+    tensors: list[list[SavedTensor]]
+    models: list[onnx_ir.Model]
+    """The models, which keep their ids while this object exists."""
+
+
+def is_filled_by(model: onnx_ir.Model, weights: Mapping[str, Loose]) -> bool:
+    """Return whether each open slot has a tensor of its name and shape among the weights."""
+    return all(
+        name in weights and value.shape is not None and value.shape == weights[name].shape
+        for name, value in model.graph.initializers.items()
+        if value.const_value is None or name in weights
+    )
+
+
+def sharing(tensors: Sequence[Loose]) -> set[str]:
+    """Return the names of tensors that are not, or perhaps not, alone in a range of memory."""
+    ranges = sorted(
+        (each.place.address, each.place.address + each.place.size, each.name)
+        for each in tensors
+        if isinstance(each.place, Memory) and each.place.size
+    )
+    found = {each.name for each in tensors if not isinstance(each.place, Memory)}
+    end, before = 0, ""
+    for start, stop, name in ranges:
+        if start < end:
+            found |= {before, name}
+        end, before = max(end, stop), name
+    return found
 
 
 def moved_pairs(

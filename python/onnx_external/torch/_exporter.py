@@ -21,7 +21,7 @@ from .._control_flow import Rewriting
 from .._repeating.recording import Unprovable
 from .._repeating.repetition import not_repeated
 from .._saving.reports import SaveReport
-from .._saving.transposing import with_pairs
+from .._saving.transposing import Learned, with_pairs
 from .._tracing.surroundings import Call
 from ._checking import (
     Checked,
@@ -64,6 +64,8 @@ class Attempt:
     tracer: Tracer
     checked: Checked = field(default_factory=Checked)
     note: str = ""
+    learned: Learned = field(default_factory=Learned)
+    """The plans of the saves of this graph."""
 
     def take(self, other: Attempt) -> None:
         """Take over the graph and the data of another attempt."""
@@ -90,9 +92,8 @@ class Attempt:
     def save_into(self, path: Path) -> None:
         """Save the graph temporarily, in order to run it."""
         given = {"mapping": self.options["mapping"], "files": contents_of(self.options["files"])}
-        save_skeleton(
-            self.made, path, self.weights, progress=False, fsync=False, verify=False, **given
-        )
+        quick = {"progress": False, "fsync": False, "verify": False}
+        save_skeleton(self.made, path, self.weights, self.learned, **quick, **given)
 
     def compared(
         self, runs: Any, calls: Sequence[Call], how: ModuleKeywords, meter: Meter
@@ -149,7 +150,8 @@ class Exporter:
         """Save the graph of an attempt with its weights, quantizing them if requested."""
         refuse_unloadable(attempt.checked.unloadable)
         with self.meter.step("save"):
-            return save_skeleton(attempt.made, path, attempt.weights, **attempt.options)
+            given = (attempt.weights, attempt.learned)
+            return save_skeleton(attempt.made, path, *given, **attempt.options)
 
     def report(
         self,

@@ -13,7 +13,8 @@ from torch import nn
 from .._base.errors import NotFoundError
 from .._base.options import StrPath, Weights
 from .._saving.reports import SaveReport
-from .._saving.save import save
+from .._saving.save import save_again
+from .._saving.transposing import Learned
 from .._sources.checkpoint import open_checkpoint
 from ._complex_numbers import paired
 from ._plain_saving import save_alone
@@ -65,11 +66,12 @@ def state_of(target: nn.Module | Program) -> dict[str, torch.Tensor]:
 
 
 def save_skeleton(
-    made: Skeleton, path: StrPath, weights: Weights | None, **options: Any
+    made: Skeleton, path: StrPath, weights: Weights | None, learned: Learned, **options: Any
 ) -> SaveReport:
+    """Save a skeleton with its weights; `learned` has the plans of earlier saves of both."""
     graph = made.SerializeToString() if options.get("layout") == "link" else made
     try:
-        return save(graph, path, weights, **options)
+        return save_again(learned, graph, path, weights, **options)
     except NotFoundError:
         if weights is not None or made.slots:
             raise

@@ -20,6 +20,7 @@ from .._comparing.randomness import drawing_nodes
 from .._comparing.references import ModuleReference
 from .._comparing.running import Session
 from .._folders.models import ENCODER, PROMPT, STEP, merged_name, pair_names
+from .._saving.transposing import Learned
 from ..torch._checking import WrongGraphError, broken_text, refuse_unloadable
 from ..torch._guards import Guard, Sizes
 from ._compared import Folder
@@ -69,6 +70,8 @@ class Judging:
     """The graph into which the decoder's graphs are merged, if it is saved."""
     crossed: Graph | None = None
     """The encoder that also returns keys and values for the decoder's cache, if it is saved."""
+    learned: Learned = field(default_factory=Learned)
+    """The plans of other saves of these graphs."""
 
     def judged(self, asked: bool | None, meter: Meter) -> CheckedGraphs:
         """Compare all graphs with transformers' model.
@@ -106,7 +109,7 @@ class Judging:
         whole_name = merged_name(ENCODER in self.graphs)
         more = {whole_name: self.merged, _CROSSED: self.crossed}
         given = {name: graph for name, graph in more.items() if graph is not None}
-        parts = [Part({**self.graphs, **given})]
+        parts = [Part({**self.graphs, **given}, learned=self.learned)]
         Saving(self.weights, target, parts).save({**self.options, **quick})
         paths = {name: target / f"{name}.onnx" for name in self.graphs}
         reasons, sessions = [], {}

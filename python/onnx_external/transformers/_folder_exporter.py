@@ -15,6 +15,7 @@ from .._folders.models import ENCODER, PROMPT, merged_name
 from .._folders.preconditions import BFLOAT16
 from .._folders.variants import Variant
 from .._saving.reports import SaveReport
+from .._saving.transposing import Learned
 from ..torch._export_reports import PACKAGES, left_in, sources_of
 from . import _genai, _transformers_js
 from ._adapters import Source
@@ -62,6 +63,8 @@ class FolderExporter:
     _notes: list[str] = field(default_factory=list)
     _graphs: dict[str, Graph] = field(default_factory=dict)
     """The graphs to save."""
+    _learned: Learned = field(default_factory=Learned)
+    """The plans of saves of these graphs."""
     _merged: Graph | None = None
     """The graph into which the decoder's graphs are merged, if any."""
     _crossed: Graph | None = None
@@ -114,7 +117,8 @@ class FolderExporter:
             beside += _transformers_js.files(self.given.folder, self.made)
         elif self.loaded.quantized:
             beside += plain_config(self.given.folder, self.target, self.made)
-        parts = [Part(graphs, each.suffix, each.quantize) for each in self.variants]
+        self._learned = Learned()
+        parts = [Part(graphs, each.suffix, each.quantize, self._learned) for each in self.variants]
         where = (self.wanted.place, self.wanted.apart)
         self.saves = Saving(
             self.loaded.weights, self.target, parts, beside, *where, source=self.given.folder
@@ -142,7 +146,8 @@ class FolderExporter:
         size = planned.bytes + planned.linked_bytes
         more = (self._merged, self._crossed)
         graphs = self._graphs if more == (None, None) else self.choice.graphs
-        return Judging(self.loaded.weights, graphs, folder_of, size, self.options, *more)
+        given = (self.loaded.weights, graphs, folder_of, size, self.options)
+        return Judging(*given, *more, self._learned)
 
     def _packed(self) -> dict[str, Graph]:
         """Merge the query, key and value products of a single graph with sequence lengths.

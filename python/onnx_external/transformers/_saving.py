@@ -13,7 +13,8 @@ from .._base.options import Layout, Mapping, QuantizeArgument
 from .._folders.preconditions import refuse_existing
 from .._folders.side_files import SideFile, files_beside, note_on_pointers
 from .._saving.reports import SaveReport, at, together
-from .._saving.save import save
+from .._saving.save import save_again
+from .._saving.transposing import Learned
 from .._sources.checkpoint import Checkpoint, open_checkpoint
 from ..torch._guards import Sizes
 from ..torch._skeleton import Skeleton
@@ -40,6 +41,8 @@ class Part(NamedTuple):
     suffix: str = ""
     """The suffix that follows the name of each graph in file names."""
     quantize: QuantizeArgument = None
+    learned: Learned | None = None
+    """The plans of other saves of these graphs."""
 
     def file(self, name: str) -> str:
         """Return the file name of a graph, with the suffix of its variant."""
@@ -189,7 +192,7 @@ class Saving:
         self, weights: Checkpoint, part: Part, place: Path, options: abc.Mapping[str, Any]
     ) -> Iterator[SaveReport]:
         """Save the graphs of a part, each alone or all over one copy of their weights."""
-        options = {"quantize": part.quantize, **options}
+        options, learned = {"quantize": part.quantize, **options}, part.learned or Learned()
         mapping: Mapping = options["mapping"]
         if len(part.graphs) == 1 or self._apart:
             if len(part.graphs) > 1:
@@ -202,13 +205,13 @@ class Saving:
                 document = map_document(graph.made)
                 given = _with_data_name(options, path.name)
                 given["mapping"] = replace(mapping, map=document)
-                yield save(_given(graph, options), path, weights, **given)
+                yield save_again(learned, _given(graph, options), path, weights, **given)
             return
         models = {part.file(name): _given(graph, options) for name, graph in part.graphs.items()}
         document = map_of_set({part.file(name): each.made for name, each in part.graphs.items()})
         given = _with_data_name(options, part.file("model"))
         given["mapping"] = replace(mapping, map=document)
-        yield save(models, place, weights, **given)
+        yield save_again(learned, models, place, weights, **given)
 
 
 def _with_data_name(options: abc.Mapping[str, Any], model: str) -> dict[str, Any]:

@@ -250,3 +250,54 @@ def test_lazy_weights_are_made_once_more_at_most(tmp_path: Path) -> None:
     oe.save(graph(WEIGHTS), path, {name: lazy(name) for name in WEIGHTS}, fsync=False)
     assert operators(path) == ["MatMul", "MatMul"] and len(made) <= 4
     np.testing.assert_allclose(run(path), expected(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["separate", "tied", "in one buffer", "in a file", "with a map"])
+def test_only_weights_that_may_share_data_need_a_plan(
+    kind: str, tmp_path: Path, jobs: list[bool]
+) -> None:
+    safetensors = pytest.importorskip("safetensors.numpy")
+    given: Any = {name: value.copy() for name, value in WEIGHTS.items()}
+    used, mapping, (first, second) = dict(given), None, WEIGHTS
+    if kind == "tied":
+        given[second] = used[second] = given[first]
+    elif kind == "in one buffer":
+        buffer = matrix(3, 2 * WIDTH)
+        given[first], given[second] = buffer[:WIDTH], buffer[1 : WIDTH + 1]
+        used = dict(given)
+    elif kind == "in a file":
+        safetensors.save_file(given, tmp_path / "weights.safetensors")
+        given = tmp_path / "weights.safetensors"
+    elif kind == "with a map":
+        mapping, used = oe.Mapping(map={first: second, second: first}), dict(given)
+        used[first], used[second] = given[second], given[first]
+    path = tmp_path / "model.onnx"
+    oe.save(graph(WEIGHTS), path, given, mapping=mapping, fsync=False)
+    assert jobs == ([False] if kind == "separate" else [True, False])
+    assert operators(path) == ["MatMul", "MatMul"]
+    np.testing.assert_allclose(run(path), expected(used), rtol=1e-5)
+
+
+def test_an_error_names_a_weight_as_the_graph_does(tmp_path: Path) -> None:
+    half = {**WEIGHTS, "a.weight": WEIGHTS["a.weight"].astype(np.float16)}
+    with pytest.raises(oe.MappingError, match=r"a\.weight") as caught:
+        oe.save(graph(WEIGHTS), tmp_path / "model.onnx", half)
+    assert ".transposed" not in str(caught.value)
+
+
+def test_a_second_save_of_the_same_models_uses_the_plan_of_the_first(
+    tmp_path: Path, jobs: list[bool]
+) -> None:
+    from onnx_external._saving.save import save_again
+    from onnx_external._saving.transposing import Learned
+
+    model, tied = graph(WEIGHTS, gathered="b.weight"), dict.fromkeys(WEIGHTS, matrix(1))
+    learned = Learned()
+    for number in range(2):
+        path = tmp_path / str(number) / "model.onnx"
+        save_again(learned, model, path, tied, fsync=False)
+        assert operators(path).count("Transpose") == 2  # of one matrix, stored once
+        np.testing.assert_allclose(run(path), expected(tied), rtol=1e-5)
+    assert jobs == [True, False, False]
+    save_again(learned, graph(WEIGHTS), tmp_path / "other", tied, fsync=False)
+    assert jobs[3:] == [True, False]

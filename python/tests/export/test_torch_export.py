@@ -482,3 +482,26 @@ def test_products_with_untouched_matrices_are_zeros_that_nothing_computes() -> N
         assert torch.equal(made, torch.zeros(*each.shape[:-1], 512))
         assert torch.equal(added, bias.expand(*each.shape[:-1], 512))
         assert computed.isnan().all()
+
+
+def test_a_checked_export_runs_one_job_for_the_check_and_one_for_the_save(
+    tmp_path: Path, jobs: list[bool]
+) -> None:
+    path, net = tmp_path / "model.onnx", trained()
+    report = oe.torch.export(net, (ids(),), path, dynamic_shapes=SHAPES)
+    assert jobs == [False, False] and report.checked
+    slots = {tensor.slot for tensor in report.save.tensors}
+    assert {"square.weight.transposed", "wide.weight.transposed", "head.weight"} <= slots
+    assert max(differences(path, net)) < 1e-5
+
+
+def test_views_of_one_buffer_are_planned_once_for_the_check_and_the_save(
+    tmp_path: Path, jobs: list[bool]
+) -> None:
+    buffer = torch.rand(32, 16)
+    twin = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)).eval()
+    twin[0].weight, twin[1].weight = (torch.nn.Parameter(each) for each in buffer.chunk(2))
+    report = oe.torch.export(twin, (torch.rand(2, 3, 16),), tmp_path / "model.onnx")
+    assert jobs == [True, False, False] and report.checked
+    slots = {tensor.slot for tensor in report.save.tensors}
+    assert {"0.weight.transposed", "1.weight.transposed"} <= slots

@@ -649,3 +649,13 @@ def test_one_size_has_one_name_in_whatever_order_torch_writes_it() -> None:
         assert _simplified(text, symbols) == TOTAL
     assert _simplified(f"{PAST} + 1", symbols) == f"{PAST} + 1"
     assert _simplified("s44 +", symbols) == "s44 +"
+
+
+def test_what_a_plan_says_of_transposed_weights_serves_the_check_and_the_save(
+    tmp_path: Path, jobs: list[bool]
+) -> None:
+    saved(tmp_path / "bert", "BertModel")
+    report = oe.transformers.export(tmp_path / "bert", tmp_path / "out")
+    assert report.checked == {"model": 2}
+    assert any(".transposed" in tensor.slot for tensor in report.save.tensors)
+    assert jobs == [True, True, False, False]

@@ -71,9 +71,15 @@ class FolderExporter:
     """The encoder that also returns keys and values for the decoder's cache, if any."""
 
     def __post_init__(self) -> None:
-        """Inspect the model before it is traced."""
+        """Inspect the model before it is traced.
+
+        Raises:
+            ExportError: a program that will open the folder does not support models of this type.
+        """
         self.loaded, self.meter = self.choice.ways.tracing.loaded, self.choice.ways.tracing.meter
         self.computes = self.loaded.dtype
+        if "transformers.js" in self.wanted.names:
+            _transformers_js.refuse_decoder(self.loaded.model.config.model_type)
 
     def judge(self, check: bool | None, dry_run: bool) -> SaveReport:
         """Plan the graphs and, unless this is a dry run, compare them until they agree.

@@ -61,12 +61,12 @@ def files(source: Path, made: Path) -> list[Path]:
     return found
 
 
-def refuse_decoder(kind: str, inputs: Iterable[str]) -> None:
+def refuse_decoder(kind: str, inputs: Iterable[str] = ()) -> None:
     """Raise an error for a decoder to which transformers.js passes other inputs.
 
     Args:
         kind: the type of the model, as its config names it.
-        inputs: the names of the inputs of its graphs.
+        inputs: the names of the inputs of its graphs, once they are known.
 
     Raises:
         ExportError: transformers.js passes other inputs; the message names one of them.

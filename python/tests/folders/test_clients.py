@@ -248,6 +248,21 @@ def test_decoders_to_which_transformers_js_passes_other_inputs_are_refused() -> 
         refuse_decoder("qwen3_5_text", ["past_conv.0", "past_recurrent.0"])
 
 
+def test_a_decoder_of_a_type_that_transformers_js_misreads_is_refused_before_the_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnx_external.transformers._choosing import Choice
+
+    layers = dict(num_hidden_layers=1, layer_types=["full_attention"], head_dim=8)
+    saved(tmp_path / "qwen", "Qwen3_5ForCausalLM", **{**LLAMA, **layers})
+    monkeypatch.setattr(Choice, "trace", lambda _: pytest.fail("a trace has started"))
+    with pytest.raises(oe.ExportError, match=r"qwen3_5_text.* three rows of position_ids"):
+        oe.transformers.export(
+            tmp_path / "qwen", tmp_path / "out", clients="transformers.js", progress=False
+        )
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_folder_for_openvino_has_operators_of_onnx_alone(tmp_path: Path) -> None:
     saved(tmp_path / "llama", "LlamaForCausalLM", **LLAMA)
     for clients, domains in (([], {"", "com.microsoft"}), (["openvino"], {""})):

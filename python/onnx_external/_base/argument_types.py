@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar, get_args
 
 from .errors import InvalidArgumentError, WrongTypeError
-from .keywords import explain, keywords_of
+from .keywords import dicts_with, explain, keywords_of
 from .options import FloatType, Layout, LayoutName, Mapping, Quantize, StrPath, flat
 
 P = ParamSpec("P")
@@ -216,17 +216,12 @@ def checks_types(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
-_ONNX_OPTIONS = ("opset_version", "input_names", "output_names", "custom_translation_table")
-"""Keywords of torch.onnx.export, which exports of modules take in onnx_options."""
-
-
 def _refuse_unknown(
     function: Callable[..., Any], given: Iterable[str], known: Iterable[str]
 ) -> NoReturn:
     name = next(each for each in given if each not in known)
     near = difflib.get_close_matches(name, [*known], 1)
-    if name in _ONNX_OPTIONS and "onnx_options" in known:
-        near = [f"onnx_options={{'{name}': ...}}"]
+    near = [f"{each}={{'{name}': ...}}" for each in dicts_with(function, name)] or near
     fix = f"; did you mean {near[0]}?" if near else ""
     raise WrongTypeError(f"{name}: {function.__name__}() has no argument of this name{fix}")
 

@@ -11,7 +11,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, is_typeddict
 
 _T = TypeVar("_T", bound=Mapping[str, Any])
 
@@ -51,6 +51,17 @@ def keywords_of(function: Callable[..., Any]) -> dict[str, Keyword]:
         if each.kind is each.VAR_KEYWORD and str(each.annotation).startswith("Unpack["):
             return _DEFINED[plain.__globals__[each.annotation[len("Unpack[") : -1]]]
     return {}
+
+
+def dicts_with(function: Callable[..., Any], key: str) -> list[str]:
+    """Return the arguments of a function that are dicts with this key, as a TypedDict declares."""
+    plain = inspect.unwrap(function)
+    found = []
+    for name, each in inspect.signature(plain).parameters.items():
+        kind = plain.__globals__.get(str(each.annotation).partition(" | ")[0])
+        if is_typeddict(kind) and key in kind.__annotations__:
+            found.append(name)
+    return found
 
 
 def only(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from .._tracing.surroundings import Call, Surroundings, TransformersSurroundings
 from .._validation.folders import refuse_other_inputs
 from ..torch._arguments import check_onnx_options
 from ..torch._conversions import conversions_kept
+from ..torch._keywords import OnnxOptions
 from ..torch._programs import check_initialized
 from .attempts import EXPORTERS, Attempts
 from .capturing import Captured, capture
@@ -240,7 +241,7 @@ def diagnose_export(
     run: bool = True,
     rewrite: bool = True,
     max_iterations: int | None = None,
-    onnx_options: Mapping[str, Any] | None = None,
+    onnx_options: OnnxOptions | Mapping[str, Any] | None = None,
     task: str | None = None,
     dtype: FloatType | None = None,
     progress: Progress = None,

@@ -33,7 +33,7 @@ from ._export_reports import ExportReport
 from ._exporter import Exporter, refuse_unreached
 from ._filling import state_of
 from ._input_sets import calls_of, fixed_sizes, refuse_no_inputs, shapes_of
-from ._keywords import ModuleKeywords, RewriteKeywords
+from ._keywords import ModuleKeywords, OnnxOptions, RewriteKeywords
 from ._optimizing import skeleton_of
 from ._programs import captured, check_initialized
 from ._rewritten import ModuleWays
@@ -60,7 +60,7 @@ def skeleton(
     keep: Collection[str] = (),
     transpose_weights: bool = False,
     input_sets: Sequence[Any] = (),
-    onnx_options: abc.Mapping[str, Any] | None = None,
+    onnx_options: OnnxOptions | abc.Mapping[str, Any] | None = None,
     **how: Unpack[RewriteKeywords],
 ) -> Skeleton:
     """Return the graph of a module without weights: a checkpoint fills its typed slots later.
@@ -124,7 +124,7 @@ def export(
     dynamic_shapes: Any = None,
     dtype: AnyFloatType | None = None,
     dry_run: bool = False,
-    onnx_options: abc.Mapping[str, Any] | None = None,
+    onnx_options: OnnxOptions | abc.Mapping[str, Any] | None = None,
     **how: Unpack[ModuleKeywords],
 ) -> ExportReport:
     """Export a module with its own weights or those in files, which are not loaded into memory.

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections import abc
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from .._base.keywords import define
 from .._base.options import Writing
 
 Rewrite: TypeAlias = Literal["auto"] | bool
+
+
+class OnnxOptions(TypedDict, total=False):
+    """Options of torch.onnx.export that exports of modules pass on.
+
+    Args:
+        input_names: the names of the graph's inputs.
+        output_names: the names of the graph's outputs.
+        opset_version: the ONNX opset version of the graph.
+        custom_translation_table: functions that translate operators, by operator.
+    """
+
+    input_names: Sequence[str]
+    output_names: Sequence[str]
+    opset_version: int | None
+    custom_translation_table: abc.Mapping[Any, Any]
 
 
 class RewriteKeywords(TypedDict, total=False):

@@ -8,7 +8,7 @@ import re
 import textwrap
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import pytest
 
@@ -77,6 +77,10 @@ def test_keywords_of_several_functions_are_named_where_they_are_taken() -> None:
         assert inspect.Parameter.VAR_KEYWORD not in kinds or keywords_of(function), name
 
 
+class _OnnxOptions(TypedDict, total=False):
+    opset_version: int
+
+
 def test_an_unknown_keyword_is_refused_with_the_most_similar_one() -> None:
     call: Any = oe.save
     with pytest.raises(
@@ -87,7 +91,7 @@ def test_an_unknown_keyword_is_refused_with_the_most_similar_one() -> None:
         call("graph.onnx", "out", how={})
 
     @checks_types
-    def exported(onnx_options: Any = None) -> None:
+    def exported(onnx_options: _OnnxOptions | None = None) -> None:
         del onnx_options
 
     call = exported

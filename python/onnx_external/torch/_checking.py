@@ -17,13 +17,14 @@ from .._base.packages import missing_text
 from .._base.temporary import temporary_folder
 from .._comparing.checked_runs import Tolerance, add_new, checked_run, on_cpu
 from .._comparing.inputs import Given
-from .._comparing.references import training_mode_of
+from .._comparing.references import ModuleReference, training_mode_of
 from .._comparing.second_calls import first_call
+from .._comparing.values import Value, from_torch
 from .._saving.programs import nodes_of
 from .._tracing.surroundings import Call
 from ._guards import Guard, Sizes
 from ._other_sizes import other_sizes, resized
-from ._state import Changed, StateReference
+from ._state import Changed
 from ._untouched import has_no_data
 
 LARGEST = 1 << 30
@@ -236,6 +237,38 @@ class Checking:
             fault = training_mode_of(self.module, self._reference.name)
             cause = f"{fault}. If this is intended, {cause}" if fault else cause
         return WrongGraphError(f"the graph is wrong for {name}: {problem}; {cause}", broken)
+
+
+class StateReference(ModuleReference):
+    """A reference that also returns what its module changes, after the module's own outputs."""
+
+    def __init__(self, module: Any, changed: Sequence[Changed], names: Sequence[str]) -> None:
+        """Create the reference; the module may be in any mode.
+
+        Args:
+            module: the module.
+            changed: the buffers and inputs that the module changes.
+            names: the names by which these outputs are paired.
+        """
+        super().__init__(module, any_mode=True)
+        self._changed, self._names = changed, names
+
+    def outputs(self, given: Given, what: str) -> dict[str, Value]:
+        """Call the module, and read what it has changed; the caller restores the module."""
+        called: list[Any] = []
+        change = self._change
+
+        def keep(call: Any) -> Any:
+            called.append(change(call) if change is not None else call)
+            return called[-1]
+
+        with self.within(self._mode, keep):
+            found = super().outputs(given, what)
+        leaves = pytree.tree_leaves(called[-1])
+        for each, name in zip(self._changed, self._names, strict=True):
+            tensor = self.module.get_buffer(each.name) if each.is_buffer else leaves[each.place]
+            found[name] = from_torch(tensor)
+        return found
 
 
 def refuse_unloadable(reason: str) -> None:

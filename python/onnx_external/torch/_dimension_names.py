@@ -38,23 +38,27 @@ def without_names(shapes: Any) -> Any:
 
 
 def names_of_dims(
-    program: torch.export.ExportedProgram, module: Any, args: Any, kwargs: Any, shapes: Any
+    program: torch.export.ExportedProgram,
+    signature: inspect.Signature | None,
+    args: Any,
+    kwargs: Any,
+    shapes: Any,
 ) -> dict[str, str]:
     """Return the names that dynamic_shapes gives to a program's symbols.
 
     Args:
         program: the traced program.
-        module: the module that was traced.
+        signature: the signature of the module's forward; None if it is not known.
         args: the positional inputs.
         kwargs: the inputs by name.
         shapes: dynamic_shapes, in which a name may be used instead of a Dim.
     """
-    if not shapes:
+    if not shapes or signature is None:
         return {}
     leaves = pytree.tree_leaves([args, kwargs or {}])
     dims: dict[int, Any] = {}
     with contextlib.suppress(Exception):  # without the user's names there are others
-        taken = inspect.signature(module.forward).bind(*args, **(kwargs or {})).arguments
+        taken = signature.bind(*args, **(kwargs or {})).arguments
         given: Any = taken if isinstance(shapes, dict) else type(shapes)(taken.values())
         leaves = pytree.tree_leaves(dict(taken))
         _match(given, shapes, dims)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import torch
-from torch import nn
 from torch.export.dynamic_shapes import Dim, _DimHint
 
 from .._base.errors import InvalidArgumentError
@@ -21,11 +20,11 @@ _FORMS = (
 )
 
 
-def check_shapes(target: Any, calls: Sequence[Call], shapes: Any) -> None:
+def check_shapes(signature: inspect.Signature | None, calls: Sequence[Call], shapes: Any) -> None:
     """Raise an error if torch.export would reject dynamic_shapes, or if a name has several sizes.
 
     Args:
-        target: the object to export; the names of inputs are known only for a module.
+        signature: the signature of the module's forward; None if it is not known.
         calls: the example, and further input sets.
         shapes: the caller's dynamic_shapes.
 
@@ -38,12 +37,12 @@ def check_shapes(target: Any, calls: Sequence[Call], shapes: Any) -> None:
         raise InvalidArgumentError(
             f"dynamic_shapes: {shapes!r} has no entries for inputs; expected {_FORMS}"
         )
-    if not shapes or not isinstance(target, nn.Module):
+    if not shapes or signature is None:
         return
     for number, (args, kwargs) in enumerate(calls):
         try:
-            bound = inspect.signature(target.forward).bind(*args, **kwargs)
-        except (TypeError, ValueError):  # a script, or inputs that hooks change
+            bound = signature.bind(*args, **kwargs)
+        except TypeError:  # inputs that hooks change
             return
         given: dict[str, Any] = bound.arguments
         where = f"input set {number}" if number else "the example"

@@ -34,13 +34,13 @@ from ._checking import (
     why_not,
 )
 from ._export_reports import PACKAGES, ExportReport, left_in, sources_of
-from ._filling import keys_of, save_skeleton, state_of, ties_for, weights_of
+from ._filling import keys_of, save_skeleton, ties_for
 from ._keywords import ModuleKeywords
 from ._optimizing import OptimizerError, skeleton_of
 from ._programs import Captured, captured
 from ._rewritten import ModuleWays, may_repeat
 from ._skeleton import Skeleton
-from ._targets import Program
+from ._targets import Program, state_of, weights_of
 from ._tracing import Tracer
 
 
@@ -75,7 +75,7 @@ class Attempt:
         """Take the weights of a module, and determine which keys are tied, unused or ignored."""
         own = self.weights is None
         if self.weights is None or isinstance(self.weights, nn.Module):
-            self.weights = weights_of(target if own else self.weights, self.made)
+            self.weights = weights_of(target if own else self.weights, self.made.named())
         mapping: Mapping = self.options["mapping"]
         if not own:
             given = mapping.ignore or []

@@ -31,14 +31,13 @@ from ._checking import refuse_broken
 from ._dynamic_shapes import check_shapes
 from ._export_reports import ExportReport
 from ._exporter import Exporter, refuse_unreached
-from ._filling import state_of
 from ._input_sets import calls_of, fixed_sizes, refuse_no_inputs, shapes_of
 from ._keywords import ModuleKeywords, OnnxOptions, RewriteKeywords
 from ._optimizing import skeleton_of
 from ._programs import captured, check_initialized
 from ._rewritten import ModuleWays
 from ._skeleton import Skeleton
-from ._targets import Target, checked_target, made_of
+from ._targets import Target, checked_target, made_of, signature_of, state_of
 from ._tracing import Tracer
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def skeleton(
     check_onnx_options(onnx_options)
     traced, is_made = made_of(checked_target(target), meter)
     calls = calls_of(traced, args, kwargs, input_sets)
-    check_shapes(traced, calls, dynamic_shapes)
+    check_shapes(signature_of(traced), calls, dynamic_shapes)
     shapes = dynamic_shapes or shapes_of(traced, calls)
 
     def capture(tracer: Tracer) -> Skeleton:
@@ -192,7 +191,7 @@ def export(
                 'state="outputs" needs a module; for a program, let the module return its state'
             )
         calls = calls_of(traced, args, kwargs, input_sets)
-        check_shapes(traced, calls, dynamic_shapes)
+        check_shapes(signature_of(traced), calls, dynamic_shapes)
         if isinstance(traced, nn.Module):
             check_initialized(traced)
         early = note_of_state(state_of(traced))

@@ -7,7 +7,6 @@ from collections import abc
 from collections.abc import Set
 from typing import Any
 
-import torch
 from torch import nn
 
 from .._base.errors import NotFoundError
@@ -16,11 +15,8 @@ from .._saving.reports import SaveReport
 from .._saving.save import save_again
 from .._saving.transposing import Learned
 from .._sources.checkpoint import open_checkpoint
-from ._complex_numbers import paired
 from ._plain_saving import save_alone
 from ._skeleton import Skeleton
-from ._targets import Program
-from ._untouched import has_no_data
 
 
 def ties_for(made: Skeleton, keys: Set[str]) -> dict[str, str]:
@@ -42,27 +38,6 @@ def keys_of(weights: Weights) -> set[str]:
         return {name for one in weights for name in keys_of(one)}
     with open_checkpoint(weights) as checkpoint:
         return set(checkpoint)
-
-
-def weights_of(target: nn.Module | Program, made: Skeleton) -> dict[str, torch.Tensor] | None:
-    """Return the target's weights that the graph needs; None if none of them has values."""
-    needed = made.named()
-    return {
-        name: paired(tensor.detach())
-        for name, tensor in state_of(target).items()
-        if name in needed and not has_no_data(tensor)
-    } or None
-
-
-def state_of(target: nn.Module | Program) -> dict[str, torch.Tensor]:
-    """Return the tensors in a target's state dict; extra state that is not a tensor is left out."""
-    program = target.exported_program if isinstance(target, torch.onnx.ONNXProgram) else target
-    state: abc.Mapping[str, Any] = {}
-    if isinstance(program, nn.Module):
-        state = program.state_dict()
-    elif program is not None:
-        state = program.state_dict
-    return {name: each for name, each in state.items() if isinstance(each, torch.Tensor)}
 
 
 def save_skeleton(

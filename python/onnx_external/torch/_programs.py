@@ -12,7 +12,10 @@ from torch import nn
 
 from .._base.errors import ExportError, InvalidArgumentError
 from .._base.meter import Meter
-from .._repeating.recording import Unprovable
+from .._control_flow import outside_kept
+from .._repeating.kinds import find_stacks
+from .._repeating.proof import proved
+from .._repeating.recording import Unprovable, recorded
 from .._repeating.repetition import Repetition, not_repeated
 from .._repeating.shallow import shallow
 from .._tracing.silence import quiet
@@ -22,12 +25,10 @@ from ._dimension_names import names_of_dims, without_names
 from ._guards import Sizes, sizes_of
 from ._opsets import asked, of_torch
 from ._output_names import all_names, names_of_results
-from ._repeated import repetition
 from ._state import Changed, changed_by, titles, with_outputs
-from ._targets import Program
-from ._tracing import Traced, Tracer, trace
-from ._training_mode import refuse_traced_training
-from ._untouched import Untouched, stranded, tensors_of
+from ._targets import Program, refuse_traced_training, signature_of
+from ._tracing import Traced, Tracer, as_torch_onnx, trace
+from ._untouched import Untouched, has_data, stranded, tensors_of
 
 
 @dataclass
@@ -165,6 +166,37 @@ def _traced(
         raise
 
 
+def _repetition(
+    module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None
+) -> Repetition | None:
+    """Determine how the module's layers can be repeated; None if no layers are alike.
+
+    Args:
+        module: the module.
+        args: the positional inputs.
+        kwargs: the inputs by name.
+
+    Raises:
+        Unprovable: the layers cannot be repeated; the message says why.
+    """
+    stacks = find_stacks(module, has_data)
+    if not stacks:
+        return None
+
+    def export() -> None:
+        with torch.no_grad(), quiet(), as_torch_onnx(), outside_kept(module):
+            torch.export.export(module, tuple(args), kwargs=dict(kwargs or {}), strict=False)
+
+    deep = recorded(module, stacks, export)
+    with shallow(module, stacks):
+        small = recorded(module, stacks, export)
+    proof = proved(stacks, deep, small)
+    if any(slot.segment.stack >= 0 for slot in (*proof.inputs.values(), *proof.outputs.values())):
+        if len(deep.inputs) != len(small.inputs) or len(deep.outputs) != len(small.outputs):
+            raise Unprovable("its layers have inputs or outputs of their own")
+    return Repetition(stacks, proof, small)
+
+
 @contextlib.contextmanager
 def captured(
     target: nn.Module | Program,
@@ -201,6 +233,7 @@ def captured(
     note, tests, repeated = "", frozenset[tuple[str, int]](), None
     names: dict[str, str] = {}
     module = target if isinstance(target, nn.Module) else None
+    taken = signature_of(target)
     lent: Untouched | None = None
     try:
         if not isinstance(target, torch.export.ExportedProgram):
@@ -210,20 +243,20 @@ def captured(
             if repeat:
                 with meter.step("record"):
                     try:
-                        repeated = repetition(target, args, kwargs)
+                        repeated = _repetition(target, args, kwargs)
                     except Unprovable as reason:
                         note = not_repeated(reason)
             few = shallow(target, repeated.stacks) if repeated else contextlib.nullcontext()
             with meter.step("trace"), few:
                 made = _traced(target, tuple(args), kwargs, without_names(dynamic_shapes), tracer)
             refuse_traced_training(target, made.program, is_made)
-            names = names_of_dims(made.program, target, args, kwargs, dynamic_shapes)
+            names = names_of_dims(made.program, taken, args, kwargs, dynamic_shapes)
             target, tests = made.program, made.tests
             note = "; ".join(filter(None, (note, made.note)))
         sizes = sizes_of(target, tests)  # before the conversion, which adds to them
         outputs: Sequence[str | None]
         outputs = results = [] if onnx_options.get("output_names") else names_of_results(target)
-        changed = changed_by(target, module)
+        changed = changed_by(target, taken)
         state: list[str] = []
         if gives_state and changed:
             state = titles(changed, results)

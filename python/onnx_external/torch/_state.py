@@ -10,17 +10,12 @@ import inspect
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import nn
 from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, TensorArgument
 from torch.utils import _pytree as pytree
 
 from .._base.notes import Note
-from .._comparing.inputs import Given
-from .._comparing.references import ModuleReference
-from .._comparing.values import Value, from_torch
 
 
 @dataclass(frozen=True)
@@ -48,19 +43,21 @@ class Changed:
         )
 
 
-def changed_by(program: torch.export.ExportedProgram, module: Any = None) -> list[Changed]:
+def changed_by(
+    program: torch.export.ExportedProgram, taken: inspect.Signature | None
+) -> list[Changed]:
     """Return the buffers and inputs that a program changes, in the order of the program's inputs.
 
     Args:
         program: a torch.export program.
-        module: the module from which it was traced, which provides the names of inputs.
+        taken: the signature of the module's forward, which has the names of inputs, if known.
     """
     signature = program.graph_signature
     written = {node.name for node in _written(program.graph)}
     written.update(signature.user_inputs_to_mutate.values())  # of one that was decomposed
     buffers = {*signature.buffers_to_mutate.values()}
     found, place = [], 0
-    names = _input_names(program, module) if written else []
+    names = _input_names(program, taken) if written else []
     for spec in signature.input_specs:
         node = getattr(spec.arg, "name", "")
         if spec.kind is InputKind.BUFFER and (node in written or spec.target in buffers):
@@ -72,12 +69,14 @@ def changed_by(program: torch.export.ExportedProgram, module: Any = None) -> lis
     return found
 
 
-def _input_names(program: torch.export.ExportedProgram, module: Any) -> list[str]:
+def _input_names(
+    program: torch.export.ExportedProgram, taken: inspect.Signature | None
+) -> list[str]:
     """Return the paths of a program's inputs, such as "cache.0"; "" for unknown paths."""
     spec = program.call_spec.in_spec
     args, kwargs = pytree.tree_unflatten(range(spec.num_leaves), spec)
-    taken = inspect.signature(module.forward).parameters if isinstance(module, nn.Module) else {}
-    known = [name for name, each in taken.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    parameters = taken.parameters if taken is not None else {}
+    known = [name for name, each in parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
     known = [*known, *[""] * len(args)][: len(args)]
     paths, _ = pytree.tree_flatten_with_path([*args, *kwargs.values()])
     names = []
@@ -142,35 +141,3 @@ def titles(changed: Sequence[Changed], results: Sequence[str | None]) -> list[st
         results: the names of the module's own outputs.
     """
     return [f"{each.name}.new" if each.name in results else each.name for each in changed]
-
-
-class StateReference(ModuleReference):
-    """A reference that also returns what its module changes, after the module's own outputs."""
-
-    def __init__(self, module: Any, changed: Sequence[Changed], names: Sequence[str]) -> None:
-        """Create the reference; the module may be in any mode.
-
-        Args:
-            module: the module.
-            changed: the buffers and inputs that the module changes.
-            names: the names by which these outputs are paired.
-        """
-        super().__init__(module, any_mode=True)
-        self._changed, self._names = changed, names
-
-    def outputs(self, given: Given, what: str) -> dict[str, Value]:
-        """Call the module, and read what it has changed; the caller restores the module."""
-        called: list[Any] = []
-        change = self._change
-
-        def keep(call: Any) -> Any:
-            called.append(change(call) if change is not None else call)
-            return called[-1]
-
-        with self.within(self._mode, keep):
-            found = super().outputs(given, what)
-        leaves = pytree.tree_leaves(called[-1])
-        for each, name in zip(self._changed, self._names, strict=True):
-            tensor = self.module.get_buffer(each.name) if each.is_buffer else leaves[each.place]
-            found[name] = from_torch(tensor)
-        return found

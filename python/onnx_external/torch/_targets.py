@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any, TypeAlias
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
-from .._base.errors import Error, ExportError, WrongTypeError
+from .._base.errors import Error, ExportError, InvalidArgumentError, WrongTypeError
 from .._base.meter import Meter
-from ._training_mode import refuse_training
-from ._untouched import build
+from .._comparing.randomness import drawing_of_program
+from ._complex_numbers import paired
+from ._untouched import build, has_no_data
 
 Program: TypeAlias = torch.export.ExportedProgram | torch.onnx.ONNXProgram
 Target: TypeAlias = nn.Module | Program | Callable[[], nn.Module]
@@ -144,3 +146,87 @@ def _built(make: Any) -> Any:
     if fault := _fault(made):
         raise WrongTypeError(f"target: what {_called(make)}() returned: {fault}; {_MAY_BE}")
     return made
+
+
+def signature_of(target: nn.Module | Program) -> inspect.Signature | None:
+    """Return the signature of a module's forward; None for a program, or if there is none."""
+    try:
+        return inspect.signature(target.forward) if isinstance(target, nn.Module) else None
+    except (TypeError, ValueError):  # of a script
+        return None
+
+
+def weights_of(target: nn.Module | Program, needed: Set[str]) -> dict[str, torch.Tensor] | None:
+    """Return the needed weights of a target, by name; None if none of them has values."""
+    return {
+        name: paired(tensor.detach())
+        for name, tensor in state_of(target).items()
+        if name in needed and not has_no_data(tensor)
+    } or None
+
+
+def state_of(target: nn.Module | Program) -> dict[str, torch.Tensor]:
+    """Return the tensors in a target's state dict; extra state that is not a tensor is left out."""
+    program = target.exported_program if isinstance(target, torch.onnx.ONNXProgram) else target
+    state: Mapping[str, Any] = {}
+    if isinstance(program, nn.Module):
+        state = program.state_dict()
+    elif program is not None:
+        state = program.state_dict
+    return {name: each for name, each in state.items() if isinstance(each, torch.Tensor)}
+
+
+def refuse_training(target: Any, is_made: bool = False) -> None:
+    """Raise an error if a module has active dropout or updates running statistics.
+
+    In training mode, every run changes the buffers of normalizations, and a trace runs the module.
+
+    Args:
+        target: the object to export; objects other than modules are accepted.
+        is_made: True if the module was made by the caller's function.
+
+    Raises:
+        InvalidArgumentError: there is such a layer; the message names the first one.
+    """
+    if isinstance(target, nn.Module) and not any(map(is_lazy, target.parameters())):
+        for name, each in _in_training(target):
+            where = f"{name} ({type(each).__name__})" if name else "it"
+            raise _refusal(type(target).__name__, f"{where} computes", is_made)
+
+
+def refuse_traced_training(target: nn.Module, program: Any, is_made: bool) -> None:
+    """Raise an error if the module's own code applies dropout in a program.
+
+    Args:
+        target: the traced module.
+        program: the torch.export program of the module.
+        is_made: True if the module was made by the caller's function.
+
+    Raises:
+        InvalidArgumentError: there is such an operator; the message names the first one.
+    """
+    if any(each.training for each in target.modules()):
+        for each in drawing_of_program(program):
+            if "dropout" in each or "attention" in each:
+                raise _refusal(type(target).__name__, f"{each} computes", is_made)
+
+
+def _refusal(name: str, what: str, is_made: bool) -> InvalidArgumentError:
+    evaluated = f"lambda: {name}().eval()" if is_made else "module.eval()"
+    return InvalidArgumentError(
+        f"{name} is in training mode, in which {what} something else than a model that is "
+        f"deployed; call its eval(), and give {evaluated}. If training mode is intended, give "
+        "torch.export.export(module, args), which is exported unchanged"
+    )
+
+
+def _in_training(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the torch layers whose results are affected by their training mode."""
+    for name, each in module.named_modules():
+        if each.training and (
+            (isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0)
+            or (isinstance(each, nn.modules.batchnorm._NormBase) and each.track_running_stats)
+            or (isinstance(each, (nn.RNNBase, nn.MultiheadAttention)) and each.dropout > 0)
+            or isinstance(each, nn.RReLU)
+        ):
+            yield name, each

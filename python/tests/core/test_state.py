@@ -79,10 +79,10 @@ def test_an_input_that_forward_writes_is_noted_or_an_output(tmp_path: Path) -> N
 
 
 def test_a_wrong_new_value_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnx_external.torch import _state
+    from onnx_external.torch import _checking
 
-    plain = _state.from_torch
-    monkeypatch.setattr(_state, "from_torch", lambda tensor: plain(tensor) + 1)
+    plain = _checking.from_torch
+    monkeypatch.setattr(_checking, "from_torch", lambda tensor: plain(tensor) + 1)
     with pytest.raises(oe.ExportError, match=r"output output\.mean differs"):
         oe.torch.export(
             Smooth().eval(), (torch.ones(3, 4),), tmp_path / "model.onnx", state="outputs", **QUIET

@@ -33,6 +33,10 @@ exit codes:
   0  {0}
   1  {1}, or the command failed
   2  the command line is wrong"""
+TASK = "the task of the model, e.g. text-generation, or the name of a transformers class"
+"""The help for the option --task."""
+VARIANT = "the variant of the weights, e.g. fp16 for model.fp16.safetensors"
+"""The help for the option --variant."""
 
 
 class UsageError(Error):

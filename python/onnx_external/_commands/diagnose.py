@@ -13,7 +13,7 @@ from .._base.tables import highlighted, terminal_columns, wrapped
 from .._diagnosis.reports import Diagnosis
 from .._folders.config import check_folder, refuse_at_once
 from .._folders.models import has_models, is_transformers
-from .command_line import EXIT_CODES, Parser, UsageError, reported, run
+from .command_line import EXIT_CODES, TASK, Parser, UsageError, reported, run
 
 
 def parser() -> Parser:
@@ -53,10 +53,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--provider", action="append", help="the execution provider for ONNX Runtime; default: cpu"
     )
-    parser.add_argument(
-        "--task",
-        help="the task of the model, e.g. text-generation, or the name of a transformers class",
-    )
+    parser.add_argument("--task", help=TASK)
     parser.add_argument("--dtype", help="the float type that the graph computes in")
     _add_strategy(parser)
     parser.add_argument("--html", metavar="FILE", help="also write the report as an HTML page")

@@ -24,7 +24,7 @@ from .._folders.config import check_folder, refuse_at_once, require_folder
 from .._folders.gguf.folder import as_folder
 from .._folders.models import ENCODER
 from .._folders.preconditions import model_folders, note_of_dtype, requested
-from .command_line import EXIT_CODES, Parser, run
+from .command_line import EXIT_CODES, TASK, VARIANT, Parser, run
 
 _LAYOUTS = (
     "where the weights are stored: in one data file (the default), in one file for each tensor, in "
@@ -94,10 +94,7 @@ def _add_graph_options(parser: Parser) -> None:
         help="the inputs of the graph, as names of forward()'s arguments (default: what the "
         "folder's tokenizer or processor returns)",
     )
-    parser.add_argument(
-        "--task",
-        help="the task of the model, e.g. text-generation, or the name of a transformers class",
-    )
+    parser.add_argument("--task", help=TASK)
     parser.add_argument("--dtype", help="the float type to compute in, e.g. float32")
     parser.add_argument(
         "--for",
@@ -119,9 +116,7 @@ def _add_form_options(parser: Parser) -> None:
         "fp32 (model.onnx), fp16 (model_fp16.onnx), int8 (model_quantized.onnx), uint8, q4, "
         "q4f16; programs use the first one by default",
     )
-    parser.add_argument(
-        "--variant", help="the variant of the weights, e.g. fp16 for model.fp16.safetensors"
-    )
+    parser.add_argument("--variant", help=VARIANT)
     parser.add_argument(
         "--graphs",
         choices=("one", "two"),

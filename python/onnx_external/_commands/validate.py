@@ -11,7 +11,7 @@ from .._base.keywords import only
 from .._base.options import LayoutName
 from .._base.tables import table, terminal_columns
 from .._validation.reports import ComparedOutput, GraphValidation, Latency, Validation
-from .command_line import EXIT_CODES, Parser, reported, run
+from .command_line import EXIT_CODES, TASK, VARIANT, Parser, reported, run
 
 _EPILOG = """\
 REFERENCE is another model (.onnx), an exported program (.pt2, which torch loads, so it must be from
@@ -157,14 +157,9 @@ def _add_folder(parser: Parser) -> None:
     folder.add_argument(
         "-o", "--output", help="the folder to export to; default: a temporary folder"
     )
-    folder.add_argument(
-        "--task",
-        help="the task of the model, e.g. text-generation, or the name of a transformers class",
-    )
+    folder.add_argument("--task", help=TASK)
     folder.add_argument("--dtype", help="the float type to compute in, e.g. float16")
-    folder.add_argument(
-        "--variant", help="the variant of the weights, e.g. fp16 for model.fp16.safetensors"
-    )
+    folder.add_argument("--variant", help=VARIANT)
     folder.add_argument("--static", action="store_true", help="export without dynamic dimensions")
     folder.add_argument(
         "--layout", choices=get_args(LayoutName), help="where the exported weights are stored"

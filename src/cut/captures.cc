@@ -5,6 +5,7 @@
 
 #include "base/name_map.h"
 #include "base/try.h"
+#include "onnx/open_values.h"
 #include "onnx_external/model.h"
 
 namespace onnx_external {
@@ -50,16 +51,7 @@ class CaptureFinder {
 
  private:
   static NameSet names_in(const onnx::GraphProto& graph) {
-    NameSet names;
-    for (const auto& input : graph.input()) {
-      names.insert(input.name());
-    }
-    for (const auto& tensor : graph.initializer()) {
-      names.insert(tensor.name());
-    }
-    for (const auto& sparse : graph.sparse_initializer()) {
-      names.insert(sparse.values().name());
-    }
+    NameSet names = names_before_nodes(graph);
     for (const auto& node : graph.node()) {
       names.insert(node.output().begin(), node.output().end());
     }

@@ -67,25 +67,11 @@ class FunctionNames {
 
   void visit_graphs(const onnx::AttributeProto& attribute) {
     if (attribute.has_g()) {
-      visit(attribute.g().node(), names_of(attribute.g()));
+      visit(attribute.g().node(), names_before_nodes(attribute.g()));
     }
     for (const onnx::GraphProto& graph : attribute.graphs()) {
-      visit(graph.node(), names_of(graph));
+      visit(graph.node(), names_before_nodes(graph));
     }
-  }
-
-  static NameSet names_of(const onnx::GraphProto& graph) {
-    NameSet names;
-    for (const auto& input : graph.input()) {
-      names.insert(input.name());
-    }
-    for (const auto& tensor : graph.initializer()) {
-      names.insert(tensor.name());
-    }
-    for (const auto& sparse : graph.sparse_initializer()) {
-      names.insert(sparse.values().name());
-    }
-    return names;
   }
 
   void read(const std::string& name) {
@@ -111,6 +97,20 @@ class FunctionNames {
 };
 
 }  // namespace
+
+NameSet names_before_nodes(const onnx::GraphProto& graph) {
+  NameSet names;
+  for (const auto& input : graph.input()) {
+    names.insert(input.name());
+  }
+  for (const auto& tensor : graph.initializer()) {
+    names.insert(tensor.name());
+  }
+  for (const auto& sparse : graph.sparse_initializer()) {
+    names.insert(sparse.values().name());
+  }
+  return names;
+}
 
 bool is_open(const Slot& slot) {
   return slot.kind == SlotKind::kUndefinedName ||

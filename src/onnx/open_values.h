@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/name_map.h"
 #include "onnx/graph_facts.h"
 #include "onnx/tensor_list.h"
 #include "onnx_external/model.h"
@@ -28,6 +29,10 @@ struct OpenValue {
 
 // Returns the reason why no runtime accepts a model with this slot. Requires: is_open(slot).
 [[nodiscard]] const char* why_open(const Slot& slot);
+
+// Returns the names that a graph defines without its nodes: inputs and initializers. They refer to
+// strings of `graph`.
+[[nodiscard]] NameSet names_before_nodes(const onnx::GraphProto& graph);
 
 // Returns sparse initializers and attributes without data, and undefined names in functions.
 // `tensors` are all tensors in the model. `graphs` is the number of graphs (the main graph and its

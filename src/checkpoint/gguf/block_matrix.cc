@@ -250,8 +250,7 @@ Status check_tensor(const BlockTensor& tensor, const BlockTensor& first) {
              contiguous_nbytes(tensor.stored.view.dtype, tensor.stored.view.shape));
   return bytes == stored
              ? Status()
-             : does_not_fit(tensor, fmt::format("{} rows of {} {} values are not {} "
-                                                "bytes",
+             : does_not_fit(tensor, fmt::format("{} rows of {} {} values are not {} bytes",
                                                 tensor.rows, tensor.columns, type.name, stored));
 }
 

@@ -58,7 +58,7 @@ oe::Status write_model(const std::filesystem::path& path) {
     const std::vector<float> values(kShape[0] * kShape[1], 1.0F / static_cast<float>(layer + 64));
     const auto bytes = std::as_bytes(std::span(values));
     if (auto added = writer->add(weight_name(layer), oe::DType::kFloat32, kShape, bytes); !added) {
-      return added;  // the writer goes away, and with it all that was written
+      return oe::fail(added.error());  // the writer goes away, and with it all that was written
     }
   }
   return writer->finish(make_graph());  // reads everything back, then the model appears

@@ -144,14 +144,32 @@ class StagedSave {
   return write_plan(plan, std::span(&model, 1), checkpoint, out_dir, options);
 }
 
+struct WriterOptions {
+  std::string data_dir = "initializers";
+  Sync sync = Sync::kFiles;
+  Overwrite overwrite = Overwrite::kRefuse;
+  Layout layout = Layout::kPerTensor;                 // or kSingle, kShards
+  std::string data_name = {};                         // as in PlanOptions
+  std::optional<std::uint64_t> max_shard_bytes = {};  // as in PlanOptions
+  std::optional<std::uint64_t> alignment = {};
+  // With kOn, finish() reads all data back and compares it with the CRC-32s that add() computed.
+  Verification verification = Verification::kOn;
+  // With kAllow, finish() accepts a model that lacks weights, although no runtime can open such a
+  // model.
+  Partial partial = Partial::kRefuse;
+  int threads = 0;  // used by finish(); 0 = one per CPU available to the process
+  // While tensors are added, Progress::bytes_total is 0, and the function is called from the
+  // threads that call add().
+  ProgressFn progress = {};
+};
+
 // Writes a model whose tensors an exporter produces one by one. Call add() for each tensor from any
 // thread, then finish() once.
 //
-//   auto writer = ExternalDataWriter::open("out", {});
 //   const std::array<std::int64_t, 2> shape{10, 4};
-//   auto proto = (*writer)->add("fc.weight", DType::kFloat32, shape, bytes);
-//   *model.mutable_graph()->add_initializer() = *proto;
-//   auto status = (*writer)->finish(model);
+//   auto writer = Writer::create("out/model.onnx");  // check for an error before using ->
+//   auto added = writer->add("fc.weight", DType::kFloat32, shape, bytes);
+//   auto status = writer->finish(model);
 //
 // The writer keeps no tensor bytes in memory; when add() returns, they are in the file. Destroying
 // the writer without calling finish() removes everything that was written. Tied tensors are not
@@ -166,42 +184,25 @@ class StagedSave {
 //
 // Until the writer has finished or is destroyed, its folder is locked, and another save into this
 // folder, in this process or another, fails immediately with kBusy.
-class ExternalDataWriter {
+class Writer {
  public:
-  struct Options {
-    std::string model_name = "model.onnx";
-    std::string data_dir = "initializers";
-    Sync sync = Sync::kFiles;
-    Overwrite overwrite = Overwrite::kRefuse;
-    Layout layout = Layout::kPerTensor;                 // or kSingle, kShards
-    std::string data_name = {};                         // as in PlanOptions
-    std::optional<std::uint64_t> max_shard_bytes = {};  // as in PlanOptions
-    std::optional<std::uint64_t> alignment = {};
-    // With kOn, finish() reads all data back and compares it with the CRC-32s that add() computed.
-    Verification verification = Verification::kOn;
-    // With kAllow, finish() accepts a model that lacks weights, although no runtime can open such a
-    // model.
-    Partial partial = Partial::kRefuse;
-    int threads = 0;  // used by finish(); 0 = one per CPU available to the process
-    // While tensors are added, Progress::bytes_total is 0, and the function is called from the
-    // threads that call add().
-    ProgressFn progress = {};
-  };
-  ~ExternalDataWriter();
-
-  // Creates a writer for the folder. Errors: kInvalidArgument for kInline, kLink and an alignment
+  // Creates a writer for the model file `model`, whose folder is created if it is missing. Errors:
+  // kInvalidArgument for a name that does not end with ".onnx", for kInline, kLink and an alignment
   // out of range; kBusy; errors of plan_save() for names and existing files.
-  [[nodiscard]] static Result<std::unique_ptr<ExternalDataWriter>> open(
-      const std::filesystem::path& out_dir, const Options& options);
+  [[nodiscard]] static Result<Writer> create(const std::filesystem::path& model,
+                                             const WriterOptions& options = {});
+  Writer(Writer&&) noexcept;
+  Writer& operator=(Writer&&) noexcept;
+  ~Writer();
 
   // Writes one tensor (contiguous, row-major, little-endian) and returns the initializer that
-  // refers to it. The data of tensors without elements and of small integer tensors
-  // (kMaxInlineIntegerBytes) stays in the initializer. With kShards the initializer refers to a
-  // provisional file name, which finish() replaces. Thread-safe. Fails with kInvalidArgument for a
-  // name that was added before or is not UTF-8, and for a wrong number of bytes. After an error the
-  // name may be added again. With kSingle and kShards, the range that was reserved for the failed
-  // tensor remains a hole. After kCancelled every further add() fails, and finish() or the
-  // destructor removes everything that was written and unlocks the folder.
+  // refers to it, which finish() puts into the model. The data of tensors without elements and of
+  // small integer tensors (kMaxInlineIntegerBytes) stays in the initializer. With kShards the
+  // initializer refers to a provisional file name, which finish() replaces. Thread-safe. Fails with
+  // kInvalidArgument for a name that was added before or is not UTF-8, and for a wrong number of
+  // bytes. After an error the name may be added again. With kSingle and kShards, the range that was
+  // reserved for the failed tensor remains a hole. After kCancelled every further add() fails, and
+  // finish() or the destructor removes everything that was written and unlocks the folder.
   [[nodiscard]] Result<onnx::TensorProto> add(std::string_view name, DType dtype,
                                               std::span<const std::int64_t> shape,
                                               std::span<const std::byte> bytes);
@@ -212,66 +213,30 @@ class ExternalDataWriter {
   // checkpoint_of().
   [[nodiscard]] Result<onnx::TensorProto> add(ProvidedTensor tensor);
 
-  // Verifies the written data, writes the model and its manifest, then publishes the model and its
-  // data. No add() may run at the same time. Errors: kInvalidArgument if a tensor that was added is
-  // not an initializer of `model`, or the model has other external data; kNotFound, with a list, if
-  // the model lacks weights (names that nothing defines, initializers without data); kMismatch if a
-  // node reads weights whose types or shapes it does not accept. After these errors finish() may be
-  // called again with a corrected model. Other errors: kMismatch if the bytes on the disk differ
-  // from those that were written (the message names the tensor); kIo; kCancelled. These errors
-  // remove everything that was written. After them, and after success, every further call fails
-  // with kInvalidArgument.
-  [[nodiscard]] Status finish(const onnx::ModelProto& model);
-  // Finishes with a loaded model, like the other overload. The model's other tensors may have their
-  // data in the file from which it was loaded.
+  // Makes each tensor that was added an initializer of the main graph: if the graph has an
+  // initializer of that name, its data is replaced; otherwise one is appended, in the order of the
+  // names. Inputs of that name are removed (from IR version 4 on). Then verifies the written data,
+  // writes the model and its manifest, and publishes the model and its data. No add() may run at
+  // the same time. Errors: kMismatch if the graph states another type or shape for a tensor that
+  // was added, or if a node reads weights whose types or shapes it does not accept;
+  // kInvalidArgument if the model has other external data; kNotFound, with a list, if the model
+  // lacks weights (names that nothing defines, initializers without data). After these errors
+  // finish() may be called again, with a corrected model. Other errors: kMismatch if the bytes on
+  // the disk differ from those that were written (the message names the tensor); kIo; kCancelled.
+  // These errors remove everything that was written. After them, and after success, every further
+  // call fails with kInvalidArgument.
+  [[nodiscard]] Status finish(onnx::ModelProto model);
+  // Finishes with a loaded model, which must already have the initializers that add() returned
+  // (otherwise kInvalidArgument). The model's other tensors may have their data in the file from
+  // which it was loaded.
   [[nodiscard]] Status finish(const Model& model);
 
  private:
   struct State;
-  explicit ExternalDataWriter(std::unique_ptr<State> state);
+  explicit Writer(std::unique_ptr<State> state);
   [[nodiscard]] Status check_is_open() const;
 
   std::unique_ptr<State> state_;  // null once the writer has finished
-};
-
-// A simpler interface to ExternalDataWriter, for a caller that has the graph without its weights:
-//
-//   const std::array<std::int64_t, 2> shape{10, 4};
-//   auto writer = Writer::create("out/model.onnx");  // check for an error before using ->
-//   auto added = writer->add("fc.weight", DType::kFloat32, shape, bytes);
-//   auto status = writer->finish(model);
-//
-// A Writer keeps the initializers that ExternalDataWriter::add() returns, and finish() puts them
-// into the model. In all other respects it behaves like ExternalDataWriter. For example, it locks
-// its folder, and may be destroyed without calling finish().
-class Writer {
- public:
-  // Creates a writer for the model file `model`, whose folder is created if it is missing. The
-  // options are those of ExternalDataWriter; model_name is ignored. Fails with kInvalidArgument for
-  // a name that does not end with ".onnx".
-  [[nodiscard]] static Result<Writer> create(const std::filesystem::path& model,
-                                             ExternalDataWriter::Options options = {});
-  Writer(Writer&&) noexcept;
-  Writer& operator=(Writer&&) noexcept;
-  ~Writer();
-
-  // Works like ExternalDataWriter::add(), but keeps the initializer. Thread-safe.
-  [[nodiscard]] Status add(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
-                           std::span<const std::byte> bytes);
-  [[nodiscard]] Status add(ProvidedTensor tensor);
-
-  // Makes each added tensor an initializer of the main graph, then works like
-  // ExternalDataWriter::finish(). An initializer without data that has the name of an added tensor
-  // is filled. Initializers that the graph lacks are appended in the order of their names. Also
-  // fails with kMismatch if the type or shape of an initializer differs from that of the added
-  // tensor; finish() may be called again after this error.
-  [[nodiscard]] Status finish(onnx::ModelProto model);
-
- private:
-  struct State;
-  explicit Writer(std::unique_ptr<State> state);
-
-  std::unique_ptr<State> state_;
 };
 
 }  // namespace onnx_external

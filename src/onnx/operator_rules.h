@@ -12,8 +12,8 @@
 // In 300 test cases, the results were the same with these rules, with libonnx's rules, and without
 // any rules, because exporters state the types of weights. Rules are needed for graphs that do not
 // state these types (saved with include_initializers=False), in which they detect weights that
-// contradict each other. They are also needed for models whose data ExternalDataWriter writes, and
-// for cut pieces.
+// contradict each other. They are also needed for models whose data a Writer writes, and for cut
+// pieces.
 #pragma once
 
 #include <cstdint>

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <span>
 #include <utility>
 
 #include "base/try.h"
+#include "onnx/graph_facts.h"
 #include "save/file_names.h"
 #include "save/layout.h"
+#include "save/planned_bytes.h"
 
 namespace onnx_external {
 namespace {
@@ -19,6 +22,48 @@ std::string staged_shard_name(std::size_t number) {
 }
 
 }  // namespace
+
+Result<AddedTensor> AddedTensor::of(ProvidedTensor given) {
+  std::vector<ProvidedTensor> tensors;
+  tensors.push_back(std::move(given));
+  TRY_ASSIGN(auto checkpoint, checkpoint_of(std::move(tensors)));
+  const TensorView& view = checkpoint.tensors().front();
+  PlannedTensor tensor;
+  tensor.name = view.name;
+  tensor.data_type = onnx_data_type(view.dtype);
+  tensor.nbytes = checkpoint.nbytes(0);
+  auto dims = onnx_shape(view.dtype, view.shape);
+  if (tensor.data_type == 0 || !dims) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("tensor {}: ONNX has no type for {} of shape {}", quote(view.name),
+                            torch_name(view.dtype), shape_text(view.shape)));
+  }
+  tensor.dims = *std::move(dims);
+  SavePlan plan;
+  plan.ranges.push_back({.bytes = tensor.nbytes});
+  plan.tensors.push_back(std::move(tensor));
+  return AddedTensor{std::move(checkpoint), std::move(plan)};
+}
+
+bool AddedTensor::is_inline() const {
+  return bytes() == 0 || (!onnx_is_floating(tensor().data_type) && tensor().dims.size() <= 1 &&
+                          bytes() <= kMaxInlineIntegerBytes);
+}
+
+onnx::TensorProto AddedTensor::initializer() const {
+  onnx::TensorProto proto;
+  proto.set_name(name());
+  proto.set_data_type(tensor().data_type);
+  proto.mutable_dims()->Add(tensor().dims.begin(), tensor().dims.end());
+  return proto;
+}
+
+Result<std::string> AddedTensor::read() const {
+  std::string raw(static_cast<std::size_t>(bytes()), '\0');
+  TRY_ASSIGN(const auto held, hold_planned(checkpoint, tensor()));
+  TRY(checkpoint.read(0, 0, std::as_writable_bytes(std::span(raw))));
+  return raw;
+}
 
 StreamedFiles::StreamedFiles(const Transaction& transaction, PlanOptions layout)
     : transaction_(transaction),

@@ -1,4 +1,4 @@
-// Writes the data files of ExternalDataWriter, to which tensors are passed one by one. Each tensor
+// Writes the data files of a Writer, to which tensors are passed one by one. Each tensor
 // gets its file and offset when it is passed, because the number of tensors is not known in
 // advance.
 #pragma once
@@ -14,7 +14,11 @@
 
 #include "base/output_file.h"
 #include "base/progress_meter.h"
+#include "base/text.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/model.h"
 #include "onnx_external/plan.h"
+#include "onnx_external/provided_tensors.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
 #include "save/file_names.h"
@@ -22,6 +26,27 @@
 #include "save/publish.h"
 
 namespace onnx_external {
+
+// A tensor that is being added: a checkpoint and a plan of one.
+struct AddedTensor {
+  Checkpoint checkpoint;
+  SavePlan plan;
+
+  // Errors of checkpoint_of(); kUnsupported if ONNX has no such tensor.
+  [[nodiscard]] static Result<AddedTensor> of(ProvidedTensor given);
+
+  [[nodiscard]] const PlannedTensor& tensor() const { return plan.tensors.front(); }
+  [[nodiscard]] const std::string& name() const { return tensor().name; }
+  [[nodiscard]] std::uint64_t bytes() const { return tensor().nbytes; }
+  [[nodiscard]] std::string where() const { return "tensor " + quote(name()); }
+
+  // Returns whether its data stays in the initializer.
+  [[nodiscard]] bool is_inline() const;
+  // Returns the initializer without its data.
+  [[nodiscard]] onnx::TensorProto initializer() const;
+  // Returns all its bytes.
+  [[nodiscard]] Result<std::string> read() const;
+};
 
 // The file and offset at which a tensor is written.
 struct StreamedRange {

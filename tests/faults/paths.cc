@@ -381,20 +381,18 @@ Answer save_job(const Yard& yard, const Output& output = {}) {
 }
 
 Answer stream(const Yard& yard, const std::string& name) {
-  auto writer = ExternalDataWriter::open(yard.out(), {.sync = Sync::kNone});
+  auto writer = Writer::create(yard.out() / "model.onnx", {.sync = Sync::kNone});
   if (!writer) {
     return refuses(writer.error().message);
   }
   const std::vector<std::int64_t> shape{4};
-  const auto tensor =
-      (*writer)->add(name, DType::kFloat32, shape, std::as_bytes(std::span(kFloats)));
+  const auto tensor = writer->add(name, DType::kFloat32, shape, std::as_bytes(std::span(kFloats)));
   if (!tensor) {
     return refuses(tensor.error().message);
   }
   GraphBuilder b;
   b.node("Neg", {name}, {"y"}).output("y", kFloat, {4});
-  *b.model().mutable_graph()->add_initializer() = *tensor;
-  const Status finished = (*writer)->finish(b.model());
+  const Status finished = writer->finish(b.model());
   return finished ? Answer{.fault = verify(yard.out() / "model.onnx").refusal.value_or("")}
                   : refuses(finished.error().message);
 }

@@ -318,18 +318,18 @@ TEST_F(Completeness, WhatTheCallerDecidedIsReported) {
 
 TEST_F(Completeness, AWriterRefusesAGraphThatLacksWhatWasNotAdded) {
   for (const Partial partial : {Partial::kRefuse, Partial::kAllow}) {
-    ExternalDataWriter::Options options;
+    WriterOptions options;
     options.partial = partial;
-    auto writer = ExternalDataWriter::open(dir_.path() / "out", options);
+    auto writer = Writer::create(dir_.path() / "out/model.onnx", options);
     ASSERT_THAT(writer, IsOk());
     const std::vector<std::int64_t> shape{4};
     const std::string bytes = noise(16, 4);
     const auto proto =
-        (*writer)->add("added", DType::kFloat32, shape, std::as_bytes(std::span(bytes)));
+        writer->add("added", DType::kFloat32, shape, std::as_bytes(std::span(bytes)));
     ASSERT_THAT(proto, IsOk());
     onnx::ModelProto model = lacking_a_name();
     *model.mutable_graph()->add_initializer() = *proto;
-    const Status status = (*writer)->finish(model);
+    const Status status = writer->finish(model);
     if (partial == Partial::kRefuse) {
       EXPECT_THAT(status, FailsWith(ErrorCode::kNotFound, "'lost.weight'"));
     } else {

@@ -22,7 +22,7 @@ namespace onnx_external {
 namespace {
 
 namespace fs = std::filesystem;
-using Options = ExternalDataWriter::Options;
+using Options = WriterOptions;
 
 constexpr std::int64_t kFloats = 1000;
 
@@ -50,15 +50,15 @@ onnx::ModelProto empty_model() {
 // them by index.
 Status write(const fs::path& out, const std::vector<std::size_t>& order, int threads,
              const Options& options = {}) {
-  auto writer = ExternalDataWriter::open(out, options);
+  auto writer = Writer::create(out / "model.onnx", options);
   if (!writer) {
     return fail(writer.error());
   }
   std::vector<onnx::TensorProto> protos(order.size());
   Status status = parallel_for(order.size(), threads, [&](std::size_t i, int) -> Status {
     const std::size_t index = order[i];
-    auto proto = (*writer)->add(name_of(index), DType::kFloat32, std::vector{kFloats},
-                                bytes_of(content_of(index)));
+    auto proto = writer->add(name_of(index), DType::kFloat32, std::vector{kFloats},
+                             bytes_of(content_of(index)));
     if (!proto) {
       return fail(proto.error());
     }
@@ -72,7 +72,7 @@ Status write(const fs::path& out, const std::vector<std::size_t>& order, int thr
   for (onnx::TensorProto& proto : protos) {
     *model.mutable_graph()->add_initializer() = std::move(proto);
   }
-  return (*writer)->finish(model);
+  return writer->finish(model);
 }
 
 std::vector<std::size_t> in_order(std::size_t count) {
@@ -91,7 +91,7 @@ std::map<std::string, std::string> files_below(const fs::path& folder) {
   return files;
 }
 
-TEST(ExternalDataWriter, WritesTheSameWhateverTheOrderAndTheThreads) {
+TEST(StreamingWriter, WritesTheSameWhateverTheOrderAndTheThreads) {
   TempDir dir;
   ASSERT_THAT(write(dir.path() / "one", in_order(100), 1), IsOk());
   std::vector<std::size_t> order = in_order(100);
@@ -103,12 +103,12 @@ TEST(ExternalDataWriter, WritesTheSameWhateverTheOrderAndTheThreads) {
   EXPECT_EQ(files.at("initializers/layer.3"), content_of(6));
 }
 
-TEST(ExternalDataWriter, ReturnsInitializersThatReferToTheFiles) {
+TEST(StreamingWriter, ReturnsInitializersThatReferToTheFiles) {
   TempDir dir;
-  auto writer = ExternalDataWriter::open(dir.path(), {});
+  auto writer = Writer::create(dir.path() / "model.onnx");
   ASSERT_THAT(writer, IsOk());
-  const auto proto = (*writer)->add("w", DType::kFloat32, std::vector<std::int64_t>{10, 100},
-                                    bytes_of(content_of(0)));
+  const auto proto = writer->add("w", DType::kFloat32, std::vector<std::int64_t>{10, 100},
+                                 bytes_of(content_of(0)));
   ASSERT_THAT(proto, IsOk());
   EXPECT_EQ(proto->data_type(), onnx::TensorProto::FLOAT);
   EXPECT_EQ(proto->data_location(), onnx::TensorProto::EXTERNAL);
@@ -116,51 +116,51 @@ TEST(ExternalDataWriter, ReturnsInitializersThatReferToTheFiles) {
   ASSERT_EQ(proto->external_data_size(), 3);
   EXPECT_EQ(proto->external_data(0).value(), "initializers/w");
   EXPECT_EQ(proto->external_data(2).value(), "4000");
-  const auto small = (*writer)->add("n", DType::kInt64, {}, bytes_of("12345678"));
+  const auto small = writer->add("n", DType::kInt64, {}, bytes_of("12345678"));
   ASSERT_THAT(small, IsOk());
   EXPECT_EQ(small->raw_data(), "12345678");
   const auto none =
-      (*writer)->add("z", DType::kFloat32, std::vector<std::int64_t>{0, 3}, bytes_of(""));
+      writer->add("z", DType::kFloat32, std::vector<std::int64_t>{0, 3}, bytes_of(""));
   ASSERT_THAT(none, IsOk());
   EXPECT_EQ(none->data_location(), onnx::TensorProto::DEFAULT);
 }
 
-TEST(ExternalDataWriter, RefusesATwinAndAWrongNumberOfBytes) {
+TEST(StreamingWriter, RefusesATwinAndAWrongNumberOfBytes) {
   TempDir dir;
-  auto writer = ExternalDataWriter::open(dir.path(), {});
+  auto writer = Writer::create(dir.path() / "model.onnx");
   ASSERT_THAT(writer, IsOk());
   const std::vector<std::int64_t> shape{kFloats};
-  ASSERT_THAT((*writer)->add("w", DType::kFloat32, shape, bytes_of(content_of(0))), IsOk());
-  EXPECT_THAT((*writer)->add("w", DType::kFloat32, shape, bytes_of(content_of(0))),
+  ASSERT_THAT(writer->add("w", DType::kFloat32, shape, bytes_of(content_of(0))), IsOk());
+  EXPECT_THAT(writer->add("w", DType::kFloat32, shape, bytes_of(content_of(0))),
               FailsWith(ErrorCode::kInvalidArgument, "'w'"));
-  EXPECT_THAT((*writer)->add("v", DType::kFloat32, shape, bytes_of("short")),
+  EXPECT_THAT(writer->add("v", DType::kFloat32, shape, bytes_of("short")),
               FailsWith(ErrorCode::kInvalidArgument, "bytes, not 5"));
-  EXPECT_THAT((*writer)->add("v", DType::kFloat32, std::vector<std::int64_t>{-1}, bytes_of("")),
+  EXPECT_THAT(writer->add("v", DType::kFloat32, std::vector<std::int64_t>{-1}, bytes_of("")),
               FailsWith(ErrorCode::kInvalidArgument, "'v'"));
-  EXPECT_THAT((*writer)->add("\xff", DType::kFloat32, shape, bytes_of(content_of(0))),
+  EXPECT_THAT(writer->add("\xff", DType::kFloat32, shape, bytes_of(content_of(0))),
               FailsWith(ErrorCode::kInvalidArgument, "not UTF-8"));
-  EXPECT_THAT(
-      (*writer)->add("c", DType::kComplex32, std::vector<std::int64_t>{1}, bytes_of("1234")),
-      FailsWith(ErrorCode::kUnsupported, "complex32"));
+  EXPECT_THAT(writer->add("c", DType::kComplex32, std::vector<std::int64_t>{1}, bytes_of("1234")),
+              FailsWith(ErrorCode::kUnsupported, "complex32"));
 }
 
-TEST(ExternalDataWriter, RefusesAModelThatDoesNotFitWhatWasAdded) {
+TEST(StreamingWriter, RefusesAModelThatDoesNotFitWhatWasAdded) {
   TempDir dir;
-  auto writer = ExternalDataWriter::open(dir.path() / "out", {});
-  ASSERT_THAT(writer, IsOk());
-  auto proto = (*writer)->add("w", DType::kFloat32, std::vector{kFloats}, bytes_of(content_of(0)));
-  ASSERT_THAT(proto, IsOk());
-  onnx::ModelProto model = empty_model();
-  EXPECT_THAT((*writer)->finish(model), FailsWith(ErrorCode::kInvalidArgument, "'w'"));
-  *model.mutable_graph()->add_initializer() = *proto;
-  proto->set_name("foreign");
-  *model.mutable_graph()->add_initializer() = *proto;
-  EXPECT_THAT((*writer)->finish(model), FailsWith(ErrorCode::kInvalidArgument, "'foreign'"));
-  writer->reset();
+  {
+    auto writer = Writer::create(dir.path() / "out/model.onnx");
+    ASSERT_THAT(writer, IsOk());
+    auto proto = writer->add("w", DType::kFloat32, std::vector{kFloats}, bytes_of(content_of(0)));
+    ASSERT_THAT(proto, IsOk());
+    onnx::ModelProto model = empty_model();
+    const auto loaded = Model::load(dir.write("graph.onnx", model.SerializeAsString()));
+    EXPECT_THAT(writer->finish(*loaded), FailsWith(ErrorCode::kInvalidArgument, "'w'"));
+    proto->set_name("foreign");
+    *model.mutable_graph()->add_initializer() = *proto;
+    EXPECT_THAT(writer->finish(model), FailsWith(ErrorCode::kInvalidArgument, "'foreign'"));
+  }
   EXPECT_FALSE(fs::exists(dir.path() / "out"));
 }
 
-TEST(ExternalDataWriter, ReplacesAnOldModel) {
+TEST(StreamingWriter, ReplacesAnOldModel) {
   TempDir dir;
   ASSERT_THAT(write(dir.path(), in_order(4), 1), IsOk());
   EXPECT_THAT(write(dir.path(), in_order(4), 1), FailsWith(ErrorCode::kAlreadyExists, ""));
@@ -173,7 +173,7 @@ TEST(ExternalDataWriter, ReplacesAnOldModel) {
   EXPECT_TRUE(files.contains("initializers.1/layer.0"));
 }
 
-TEST(ExternalDataWriter, RecordsItsTensorsInTheManifest) {
+TEST(StreamingWriter, RecordsItsTensorsInTheManifest) {
   TempDir dir;
   ASSERT_THAT(write(dir.path(), in_order(3), 1), IsOk());
   const auto manifest = parse_manifest(read_text(dir.path() / "initializers/manifest.json"));
@@ -185,7 +185,7 @@ TEST(ExternalDataWriter, RecordsItsTensorsInTheManifest) {
 }
 
 // Several tensors of different sizes in files that hold more than one.
-class ExternalDataWriterLayouts : public testing::TestWithParam<Layout> {
+class StreamingWriterLayouts : public testing::TestWithParam<Layout> {
  protected:
   Options options() const {
     Options options;
@@ -216,7 +216,7 @@ class ExternalDataWriterLayouts : public testing::TestWithParam<Layout> {
   fs::path out() const { return dir_.path() / "out"; }
   TempDir dir_;
 };
-INSTANTIATE_TEST_SUITE_P(All, ExternalDataWriterLayouts,
+INSTANTIATE_TEST_SUITE_P(All, StreamingWriterLayouts,
                          testing::Values(Layout::kPerTensor, Layout::kSingle, Layout::kShards),
                          [](const auto& test) {
                            return test.param == Layout::kPerTensor ? "PerTensor"
@@ -224,7 +224,7 @@ INSTANTIATE_TEST_SUITE_P(All, ExternalDataWriterLayouts,
                                                                    : "Shards";
                          });
 
-TEST_P(ExternalDataWriterLayouts, HaveEveryTensorWhoeverAddsIt) {
+TEST_P(StreamingWriterLayouts, HaveEveryTensorWhoeverAddsIt) {
   for (const int threads : {1, 4}) {
     fs::remove_all(out());
     ASSERT_THAT(write(out(), in_order(40), threads, options()), IsOk());
@@ -236,13 +236,13 @@ TEST_P(ExternalDataWriterLayouts, HaveEveryTensorWhoeverAddsIt) {
   }
 }
 
-TEST_P(ExternalDataWriterLayouts, AreTheSameFilesWhenOneThreadAdds) {
+TEST_P(StreamingWriterLayouts, AreTheSameFilesWhenOneThreadAdds) {
   ASSERT_THAT(write(out(), in_order(40), 1, options()), IsOk());
   ASSERT_THAT(write(dir_.path() / "again", in_order(40), 1, options()), IsOk());
   EXPECT_EQ(files_below(out()), files_below(dir_.path() / "again"));
 }
 
-TEST_P(ExternalDataWriterLayouts, ReplaceAnOldModelAndItsData) {
+TEST_P(StreamingWriterLayouts, ReplaceAnOldModelAndItsData) {
   ASSERT_THAT(write(out(), in_order(40), 1, options()), IsOk());
   Options replacing = options();
   replacing.overwrite = Overwrite::kAllow;
@@ -251,8 +251,8 @@ TEST_P(ExternalDataWriterLayouts, ReplaceAnOldModelAndItsData) {
   EXPECT_EQ(files_below(out()).size(), 3U);  // model, manifest, data
 }
 
-TEST_P(ExternalDataWriterLayouts, TakeTensorsOfEverySource) {
-  auto writer = ExternalDataWriter::open(out(), options());
+TEST_P(StreamingWriterLayouts, TakeTensorsOfEverySource) {
+  auto writer = Writer::create(out() / "model.onnx", options());
   ASSERT_THAT(writer, IsOk());
   const auto text = shared_text(content_of(3));
   auto turned = in_memory("turned", DType::kUInt8, {50, 80}, shared_text(content_of(1)));
@@ -265,27 +265,25 @@ TEST_P(ExternalDataWriterLayouts, TakeTensorsOfEverySource) {
                                       made("made number", DType::kInt64, {}, "12345678")};
   onnx::ModelProto model = empty_model();
   for (const ProvidedTensor& tensor : tensors) {
-    const auto proto = (*writer)->add(tensor);
+    const auto proto = writer->add(tensor);
     ASSERT_THAT(proto, IsOk());
     *model.mutable_graph()->add_initializer() = *proto;
   }
   EXPECT_EQ(model.graph().initializer(4).raw_data(), "12345678");
-  ASSERT_THAT((*writer)->finish(model), IsOk());
+  ASSERT_THAT(writer->finish(model), IsOk());
   EXPECT_EQ(saved(out()), (std::map<std::string, std::string>{{"memory", content_of(3)},
                                                               {"turned", content_of(1)},
                                                               {"file", content_of(4)},
                                                               {"made", content_of(5)}}));
 }
 
-TEST_P(ExternalDataWriterLayouts, AreReadBackBeforeTheyArePublished) {
+TEST_P(StreamingWriterLayouts, AreReadBackBeforeTheyArePublished) {
   const auto damaged = [&](Verification verification) {
     Options checked = options();
     checked.verification = verification;
-    auto writer = ExternalDataWriter::open(out(), checked);
-    auto proto =
-        (*writer)->add("w", DType::kFloat32, std::vector{kFloats}, bytes_of(content_of(0)));
-    auto other =
-        (*writer)->add("v", DType::kFloat32, std::vector{kFloats}, bytes_of(content_of(1)));
+    auto writer = Writer::create(out() / "model.onnx", checked);
+    auto proto = writer->add("w", DType::kFloat32, std::vector{kFloats}, bytes_of(content_of(0)));
+    auto other = writer->add("v", DType::kFloat32, std::vector{kFloats}, bytes_of(content_of(1)));
     onnx::ModelProto model = empty_model();
     *model.mutable_graph()->add_initializer() = *proto;
     *model.mutable_graph()->add_initializer() = *other;
@@ -298,7 +296,7 @@ TEST_P(ExternalDataWriterLayouts, AreReadBackBeforeTheyArePublished) {
         file.put(first == 'a' ? '!' : first);
       }
     }
-    return (*writer)->finish(model);
+    return writer->finish(model);
   };
   EXPECT_THAT(damaged(Verification::kOn),
               FailsWith(ErrorCode::kMismatch, "tensor 'w': the bytes on the disk differ from"));
@@ -306,9 +304,9 @@ TEST_P(ExternalDataWriterLayouts, AreReadBackBeforeTheyArePublished) {
   EXPECT_THAT(damaged(Verification::kOff), IsOk());
 }
 
-TEST_P(ExternalDataWriterLayouts, GoOnAfterATensorThatCouldNotBeWritten) {
-  auto writer = ExternalDataWriter::open(out(), options());
-  const auto add = [&](ProvidedTensor tensor) { return (*writer)->add(std::move(tensor)); };
+TEST_P(StreamingWriterLayouts, GoOnAfterATensorThatCouldNotBeWritten) {
+  auto writer = Writer::create(out() / "model.onnx", options());
+  const auto add = [&](ProvidedTensor tensor) { return writer->add(std::move(tensor)); };
   const auto first = add(in_memory("a", DType::kFloat32, {kFloats}, shared_text(content_of(0))));
   ASSERT_THAT(first, IsOk());
   auto broken = made("w", DType::kFloat32, {kFloats}, content_of(1));
@@ -321,12 +319,12 @@ TEST_P(ExternalDataWriterLayouts, GoOnAfterATensorThatCouldNotBeWritten) {
   onnx::ModelProto model = empty_model();
   *model.mutable_graph()->add_initializer() = *first;
   *model.mutable_graph()->add_initializer() = *again;
-  ASSERT_THAT((*writer)->finish(model), IsOk());
+  ASSERT_THAT(writer->finish(model), IsOk());
   EXPECT_EQ(saved(out()),
             (std::map<std::string, std::string>{{"a", content_of(0)}, {"w", content_of(1)}}));
 }
 
-TEST_P(ExternalDataWriterLayouts, LeaveNothingWhenTheCallerCancels) {
+TEST_P(StreamingWriterLayouts, LeaveNothingWhenTheCallerCancels) {
   Options cancelled = options();
   cancelled.progress = [](const Progress& progress) {
     return progress.phase == Phase::kVerify ? Continue::kCancel : Continue::kYes;
@@ -337,21 +335,21 @@ TEST_P(ExternalDataWriterLayouts, LeaveNothingWhenTheCallerCancels) {
   EXPECT_FALSE(fs::exists(out()));
 }
 
-TEST_P(ExternalDataWriterLayouts, NeedNoTensorInAFile) {
-  auto writer = ExternalDataWriter::open(out(), options());
-  const auto small = (*writer)->add("n", DType::kInt64, {}, bytes_of("12345678"));
+TEST_P(StreamingWriterLayouts, NeedNoTensorInAFile) {
+  auto writer = Writer::create(out() / "model.onnx", options());
+  const auto small = writer->add("n", DType::kInt64, {}, bytes_of("12345678"));
   ASSERT_THAT(small, IsOk());
   onnx::ModelProto model = empty_model();
   *model.mutable_graph()->add_initializer() = *small;
-  ASSERT_THAT((*writer)->finish(model), IsOk());
+  ASSERT_THAT(writer->finish(model), IsOk());
   EXPECT_TRUE(saved(out()).empty());
   EXPECT_THAT(verify_model(out() / "model.onnx"), IsOk());
 }
 
-TEST_P(ExternalDataWriterLayouts, TakeAModelThatLeftItsOtherTensorsInItsFile) {
-  auto writer = ExternalDataWriter::open(out(), options());
+TEST_P(StreamingWriterLayouts, TakeAModelThatLeftItsOtherTensorsInItsFile) {
+  auto writer = Writer::create(out() / "model.onnx", options());
   const auto proto =
-      (*writer)->add("w", DType::kFloat32, std::vector{kFloats}, bytes_of(content_of(0)));
+      writer->add("w", DType::kFloat32, std::vector{kFloats}, bytes_of(content_of(0)));
   ASSERT_THAT(proto, IsOk());
   onnx::ModelProto graph = empty_model();
   *graph.mutable_graph()->add_initializer() = *proto;
@@ -362,14 +360,14 @@ TEST_P(ExternalDataWriterLayouts, TakeAModelThatLeftItsOtherTensorsInItsFile) {
   inside->set_raw_data(std::string(200'000, 'i'));
   const auto model = Model::load(dir_.write("graph.onnx", graph.SerializeAsString()));
   ASSERT_THAT(model, IsOk());
-  ASSERT_THAT((*writer)->finish(*model), IsOk());
+  ASSERT_THAT(writer->finish(*model), IsOk());
   EXPECT_EQ(saved(out())["w"], content_of(0));
   onnx::ModelProto written;
   ASSERT_TRUE(written.ParseFromString(read_text(out() / "model.onnx")));
   EXPECT_EQ(written.graph().initializer(1).raw_data(), std::string(200'000, 'i'));
 }
 
-TEST(ExternalDataWriter, AlignsTensorsInOneFile) {
+TEST(StreamingWriter, AlignsTensorsInOneFile) {
   TempDir dir;
   Options options;
   options.layout = Layout::kSingle;
@@ -383,7 +381,7 @@ TEST(ExternalDataWriter, AlignsTensorsInOneFile) {
   }
 }
 
-TEST(ExternalDataWriter, CutsShardsWhereASaveDoes) {
+TEST(StreamingWriter, CutsShardsWhereASaveDoes) {
   TempDir dir;
   Options options;
   options.layout = Layout::kShards;
@@ -396,7 +394,7 @@ TEST(ExternalDataWriter, CutsShardsWhereASaveDoes) {
   EXPECT_EQ(files.at("model-00003-of-00003.data"), content_of(4));
 }
 
-TEST(ExternalDataWriter, NamesItsDataFileAsAsked) {
+TEST(StreamingWriter, NamesItsDataFileAsAsked) {
   TempDir dir;
   Options options;
   options.layout = Layout::kSingle;
@@ -409,26 +407,26 @@ TEST(ExternalDataWriter, NamesItsDataFileAsAsked) {
   EXPECT_TRUE(files_below(dir.path()).contains("model.onnx.1.data"));
   options.layout = Layout::kPerTensor;
   EXPECT_THAT(
-      ExternalDataWriter::open(dir.path(), options),
+      Writer::create(dir.path() / "model.onnx", options),
       FailsWith(ErrorCode::kInvalidArgument, "applies only to data in files next to the model"));
 }
 
-TEST(ExternalDataWriter, RefusesLayoutsWithoutDataFilesAndOddAlignments) {
+TEST(StreamingWriter, RefusesLayoutsWithoutDataFilesAndOddAlignments) {
   TempDir dir;
   for (const Layout layout : {Layout::kInline, Layout::kLink}) {
     Options options;
     options.layout = layout;
-    EXPECT_THAT(ExternalDataWriter::open(dir.path(), options),
+    EXPECT_THAT(Writer::create(dir.path() / "model.onnx", options),
                 FailsWith(ErrorCode::kInvalidArgument, "choose another layout"));
   }
   Options options;
   options.layout = Layout::kSingle;
   options.alignment = 100;
-  EXPECT_THAT(ExternalDataWriter::open(dir.path(), options),
+  EXPECT_THAT(Writer::create(dir.path() / "model.onnx", options),
               FailsWith(ErrorCode::kInvalidArgument, "alignment 100"));
 }
 
-TEST(ExternalDataWriter, WaitsForTheDiskInEveryLayout) {
+TEST(StreamingWriter, WaitsForTheDiskInEveryLayout) {
   for (const Layout layout : {Layout::kPerTensor, Layout::kSingle, Layout::kShards}) {
     TempDir dir;
     Options options;

@@ -73,10 +73,11 @@ TEST(StreamingWriter, WritesTheSameFilesWhateverTheOrderOfItsThreads) {
   const auto write = [&](const std::string& out, bool backwards) {
     auto writer = oe::Writer::create(dir.path() / (out + "/model.onnx"));
     const std::vector<float> values(1000, 0.5);
-    const Status added = parallel_for(50, 4, [&](std::size_t i, int) {
+    const Status added = parallel_for(50, 4, [&](std::size_t i, int) -> Status {
       const std::size_t index = backwards ? 49 - i : i;
-      return writer->add("t" + std::to_string(index), DType::kFloat32, Shape2{1000},
-                         bytes_of(values));
+      const auto proto =
+          writer->add("t" + std::to_string(index), DType::kFloat32, Shape2{1000}, bytes_of(values));
+      return proto ? Status() : fail(proto.error());
     });
     onnx::ModelProto model;
     model.set_ir_version(8);

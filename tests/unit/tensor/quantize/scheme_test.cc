@@ -149,17 +149,17 @@ TEST(QuantizeOptions, AreCheckedByOneFunction) {
   options = {};
   options.min_rows = 0;
   EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "at least 1"));
-  options = {.weights = {{"*", default_scheme(8)}}};
+  options = {.scheme = {}, .weights = {{"*", default_scheme(8)}}};
   EXPECT_THAT(check_options(options), IsOk());
   options.keep = KeepCodes::kElseScheme;
   EXPECT_THAT(check_options(options), IsOk());
   options.keep = KeepCodes::kElseFloat;
   EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "'keep, int8'"));
-  options = {.weights = {{"", default_scheme(8)}}};
+  options = {.scheme = {}, .weights = {{"", default_scheme(8)}}};
   EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "is empty"));
-  options = {.weights = {{"*.up.*", {.bits = 4, .block = 48}}}};
+  options = {.scheme = {}, .weights = {{"*.up.*", {.bits = 4, .block = 48}}}};
   EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "'*.up.*': a block"));
-  options = {.weights = {{"*", {.steps = 0, .kept = true}}}};
+  options = {.scheme = {}, .weights = {{"*", {.steps = 0, .kept = true}}}};
   EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "kept codes"));
 }
 

@@ -1,14 +1,13 @@
-// Copies, converts or quantizes the bytes of tensors from their sources into the data files. All
-// ways of doing so are here, and ItemCopier::copy() chooses between them:
+// Copies, converts or quantizes the bytes of tensors from their sources into the data files.
+// ItemCopier::copy() chooses between all ways of doing so:
 //
-//   moved by the kernel     plain bytes whose CRC-32 the checkpoint records
-//   through a buffer        other plain bytes
-//   left out                holes of sparse files
-//   in tiles                bytes that are spread over their storage, or converted
-//   in chunks, in order     other bytes that must be made; numbers of a model that are not raw
-//   bytes in rows                 all parts of a quantized matrix (codes, scales, zero points) in
-//   one pass,
-//                           so that it is read and quantized only once (save/copy_steps.h)
+// - The kernel moves plain bytes whose CRC-32 the checkpoint records.
+// - Other plain bytes are copied through a buffer. Holes of sparse files are left out.
+// - Bytes that are spread over their storage, or converted, are read in tiles.
+// - Other bytes that must be computed, and numbers of a model that are not raw bytes, are made in
+//   order, a chunk at a time.
+// - All parts of a quantized matrix (codes, scales, zero points) are made in one pass over its
+//   rows, so that the matrix is read and quantized only once (save/copy_steps.h).
 #pragma once
 
 #include <array>

@@ -123,6 +123,5 @@ def test_the_docs_list_what_torch_and_transformers_leave(printed: list[str]) -> 
     text = DOCS.read_text().split("## What stays behind")[1].split("\n## ")[0]
     stays = [line.removeprefix("STAYS ") for line in printed if line.startswith("STAYS")]
     assert stays == ["pytree", "torch.Tensor"]
-    said = "Two changes stay: transformers.exporters registers its classes of caches and outputs"
-    assert f"{said} as nodes of torch's pytree" in " ".join(text.split())
-    assert all(name in text for name in stays)
+    assert "Two changes stay." in text
+    assert all(name in text for name in (*stays, "transformers.exporters"))

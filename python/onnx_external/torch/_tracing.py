@@ -191,6 +191,7 @@ def _innermost_users_frame(tests: set[tuple[str, int]]) -> Any:
 _WITHOUT_ZERO_ONE = (
     "sizes of 1 in the example are fixed, because the module cannot be traced if they vary"
 )
+_FROM_TWO = "the module treats sizes of 1 differently, so it is traced for sizes of 2 and more"
 _WITH_GRADIENTS = (
     "the module computes gradients; the operators that compute them are traced (torch.export with "
     "pre_dispatch=False)"
@@ -212,9 +213,10 @@ def trace(
     """Trace a module by torch.export as torch.onnx.export does, and report how it was done.
 
     The usual way is `strict=False`, inside `as_torch_onnx()`. If this fails and the module computes
-    gradients, it is traced below autograd. Next, sizes of 0 and 1 are fixed as torch.export fixes
-    them. Finally, dynamo is tried (`strict=True`). `Traced.note` reports the way that worked. Other
-    dynamic shapes than those requested are never tried.
+    gradients, it is traced below autograd. Next, sizes of 0 and 1 in the example are fixed as
+    torch.export fixes them, and other sizes are taken to be at least 2. Finally, dynamo is tried
+    (`strict=True`). `Traced.note` reports the way that worked. Other dynamic shapes than those
+    requested are never tried.
 
     Args:
         module: the module.
@@ -253,12 +255,14 @@ def trace(
             return Traced(program, _WITH_GRADIENTS, tests=frozenset(tests))
     if not fall_back:
         raise first from first.__cause__
-    if dynamic_shapes is not None and _has_size_of_0_or_1((args, kwargs)):
+    has_small = _has_size_of_0_or_1((args, kwargs))
+    if dynamic_shapes is not None and (has_small or _excludes_sizes(first)):
         fixing = _config.patch(backed_size_oblivious=False)
         apart = outside_kept(module)
         with contextlib.suppress(Exception), as_torch_onnx() as tests, faster(), fixing, apart:
             program = torch.export.export(module, args, strict=False, **options)
-            return Traced(program, _WITHOUT_ZERO_ONE, tests=frozenset(tests))
+            note = _WITHOUT_ZERO_ONE if has_small else _FROM_TWO
+            return Traced(program, note, tests=frozenset(tests))
     try:
         with as_torch_onnx(), outside_kept(module):
             program = torch.export.export(module, args, strict=True, **options)
@@ -282,6 +286,13 @@ def _apart(given: Any) -> Any:
 def _has_size_of_0_or_1(given: Any) -> bool:
     tensors = [each for each in pytree.tree_leaves(given) if isinstance(each, torch.Tensor)]
     return any(size < 2 for each in tensors for size in each.shape)
+
+
+def _excludes_sizes(error: Exception) -> bool:
+    """Return whether a module fits only some of the sizes that its dynamic dimensions may have."""
+    from torch._dynamo.exc import UserError, UserErrorType
+
+    return isinstance(error, UserError) and error.error_type is UserErrorType.CONSTRAINT_VIOLATION
 
 
 def _first_line(error: BaseException) -> str:

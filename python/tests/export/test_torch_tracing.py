@@ -73,6 +73,42 @@ class Sum(torch.nn.Module):
         return x + y
 
 
+class Encoder(torch.nn.Module):
+    """A layer in which torch treats sizes of 1 differently."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x)
+
+
+class Special(torch.nn.Module):
+    """It computes something else for a single row."""
+
+    def forward(self, x: Any) -> Any:
+        return x * 2 if x.shape[0] == 1 else x + 1
+
+
+def test_a_module_whose_trace_excludes_sizes_of_1_is_traced_for_others(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = Encoder().eval()
+    shapes = {"x": {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}}
+    report = oe.torch.export(module, (torch.rand(2, 7, 8),), tmp_path, dynamic_shapes=shapes)
+    assert len(report.notes) == 1 and "traced for sizes of 2 and more" in report.notes[0]
+    sizes = ((3, 11), (2, 2), (1, 5), (5, 1))
+    assert_right(tmp_path / "model.onnx", module, *((torch.rand(*size, 8),) for size in sizes))
+
+
+def test_a_module_that_computes_something_else_for_one_row_is_not_traced_for_others(
+    tmp_path: Path,
+) -> None:
+    shapes = {"x": {0: torch.export.Dim("rows")}}
+    with pytest.raises(oe.ExportError, match="Constraints violated"):
+        oe.torch.export(Special(), (torch.rand(3, 4),), tmp_path, dynamic_shapes=shapes)
+
+
 def test_a_module_without_parameters_is_exported(tmp_path: Path) -> None:
     path = tmp_path / "out/model.onnx"
     report = oe.torch.export(

@@ -260,16 +260,15 @@ def _resize_axes(node: onnx_ir.Node, make: Maker) -> Results:
     if axes is None:
         return None
     rank = rank_of(node.inputs[0])
-    place, kind, one = 2, onnx_ir.DataType.FLOAT, 1.0
     if given(node, 3) is not None:
         raise CannotLowerError("it states the sizes of some axes")
-    held = constant(given(node, place))
+    held = constant(given(node, 2))
     if held is None:
         raise CannotLowerError("its scales are computed")
-    scales = [one] * rank
+    scales = [1.0] * rank
     for axis, scale in zip(axes, held.reshape(-1), strict=True):
         scales[axis % rank] = float(scale)
-    node.replace_input_with(place, make.held(scales, kind))
+    node.replace_input_with(2, make.held(scales, FLOATS[0]))
     set_attribute(node, "axes", None)
     return None
 

@@ -1,4 +1,4 @@
-// Checkpoints: names, forms and places of tensors, and their bytes.
+// Binds checkpoints: the names, types, shapes and places of their tensors, and their bytes.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
@@ -62,7 +62,8 @@ nb::tuple tuple_of(const std::vector<std::int64_t>& numbers) {
   return nb::tuple(out);
 }
 
-// (dtype, shape, bytes, index of the file or None, offset or None): the place of a plain range.
+// Returns (dtype, shape, bytes, index of the file or None, offset or None). The last two give the
+// place of a tensor that is one plain range of a file.
 nb::tuple describe(const Checkpoint& checkpoint, std::size_t index) {
   if (index >= checkpoint.tensors().size()) {
     throw nb::index_error();
@@ -80,7 +81,7 @@ nb::tuple describe(const Checkpoint& checkpoint, std::size_t index) {
                         checkpoint.nbytes(index), file, offset);
 }
 
-// The bytes from `first` on, into a buffer that can be written.
+// Reads the tensor's bytes from `first` on into a writable buffer.
 void read_into(const Checkpoint& checkpoint, std::size_t index, std::uint64_t first,
                nb::handle buffer) {
   Py_buffer view;
@@ -115,8 +116,8 @@ bool is_in_place(const Checkpoint& checkpoint, std::uint32_t file) {
   return now && (*now)->same_file(opened);
 }
 
-// Maps a range of a file, or the whole file if no length is given; None if there is no room for a
-// mapping.
+// Maps a range of a file, or the whole file if no length is given. Returns None if the process
+// cannot map more.
 nb::object map_file(const Checkpoint& checkpoint, std::uint32_t file, std::uint64_t offset,
                     std::optional<std::uint64_t> length, bool writable) {
   const SourceFile& source = file_of(checkpoint, file);
@@ -129,8 +130,9 @@ nb::object map_file(const Checkpoint& checkpoint, std::uint32_t file, std::uint6
   return mapped ? nb::cast(*std::move(mapped)) : nb::none();
 }
 
-// (file, offset and bytes of the storage, bytes from there to the first element, strides) of a
-// tensor that torch can have as a view of those bytes in memory, and write to; None for others.
+// Returns (file, offset and bytes of the storage, bytes from there to the first element, strides)
+// for a tensor that torch can view and modify in place once the storage is in memory. Returns None
+// for other tensors.
 nb::object place_in_storage(const Checkpoint& checkpoint, const TensorView& view) {
   const Storage& storage = checkpoint.storages()[view.storage];
   const bool is_expanded =
@@ -144,7 +146,7 @@ nb::object place_in_storage(const Checkpoint& checkpoint, const TensorView& view
                         tuple_of(view.strides));
 }
 
-// A storage, where several that begin at one place of a file are one.
+// Identifies a storage. Storages that begin at the same place of the same file are equal.
 using StorageKey = std::tuple<bool, std::uint32_t, std::uint64_t>;
 StorageKey key_of(const Checkpoint& checkpoint, std::uint32_t index) {
   const Storage& storage = checkpoint.storages()[index];
@@ -152,8 +154,8 @@ StorageKey key_of(const Checkpoint& checkpoint, std::uint32_t index) {
                           : StorageKey(true, storage.file, storage.offset);
 }
 
-// The tensors that share their storage with others: {index: (number of its bytes, place)}. Tensors
-// of equal number have the same bytes.
+// Returns the tensors that share their storage with other tensors, as {index: (number of the bytes,
+// place)}. Tensors with the same number have the same bytes.
 nb::dict shared_tensors(const Checkpoint& checkpoint) {
   std::map<StorageKey, std::size_t> users;
   for (const TensorView& view : checkpoint.tensors()) {
@@ -199,7 +201,7 @@ nb::list facts_of_folder(const std::filesystem::path& folder) {
   return out;
 }
 
-// (method, key that shows it), or None.
+// Returns (quantization method, key that shows it), or None.
 nb::object quantization_of(const Checkpoint& checkpoint) {
   std::vector<std::string_view> names;
   for (const TensorView& tensor : checkpoint.tensors()) {
@@ -209,7 +211,7 @@ nb::object quantization_of(const Checkpoint& checkpoint) {
   return found ? nb::object(nb::make_tuple(found->method, found->key)) : nb::none();
 }
 
-// The keys whose floats are computed from codes.
+// Returns the keys whose float values are computed from codes.
 nb::list quantized_names(const Checkpoint& checkpoint) {
   nb::list out;
   for (const TensorView& tensor : checkpoint.tensors()) {

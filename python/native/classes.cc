@@ -95,7 +95,7 @@ Error wrong_result(const std::string& what) {
                    "PickledValue"};
 }
 
-// One pair of what a function returned.
+// Converts one of the (name, value) pairs that a flattening function returned.
 Result<FlattenedPart> part_of(nb::handle pair, const std::shared_ptr<const bool>& call) {
   if (!nb::isinstance<nb::tuple>(pair) || nb::len(pair) != 2) {
     return fail(wrong_result("a list with a " + type_of(pair)));
@@ -129,7 +129,8 @@ Result<Parts> parts_of(const nb::object& result, const std::shared_ptr<const boo
   return parts;
 }
 
-// The innermost call of the thread; calls nest if a function opens a checkpoint.
+// The innermost call that this thread is in. Calls nest if a flattening function opens a
+// checkpoint.
 thread_local CallClasses* innermost = nullptr;
 
 }  // namespace

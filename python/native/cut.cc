@@ -1,4 +1,4 @@
-// Pieces of models. Reports travel as the JSON document that the command prints.
+// Binds the cutting of models. Reports are passed as the JSON document that the command prints.
 #include "onnx_external/cut.h"
 
 #include <nanobind/nanobind.h>

@@ -37,8 +37,8 @@ nb::list remedies_of(const ErrorDetails& details) {
   return remedies;
 }
 
-// Raises what a function of the caller raised: as the cause of our exception or, if it is not an
-// Exception (KeyboardInterrupt, SystemExit), unchanged.
+// Reports the exception `cause` that a function of the caller raised. It becomes the cause of our
+// exception. If it is not an Exception (KeyboardInterrupt, SystemExit), it is raised unchanged.
 void raise_from(nb::handle exception, nb::handle cause) {
   if (PyErr_GivenExceptionMatches(cause.ptr(), PyExc_Exception) == 0) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(cause.ptr())), cause.ptr());
@@ -47,7 +47,7 @@ void raise_from(nb::handle exception, nb::handle cause) {
   nb::setattr(exception, "__cause__", cause);
 }
 
-// The title of a list that Python made, or took from an error.
+// Returns the title of a list that was made in Python, or that Python took from an error.
 std::string title_of_list(const std::string& kind, const std::string& owner) {
   for (std::size_t i = 0; i < kErrorKinds; ++i) {
     if (error_kind_name(static_cast<ErrorKind>(i)) == kind) {

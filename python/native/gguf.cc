@@ -1,4 +1,4 @@
-// The metadata of GGUF files.
+// Reads the metadata of GGUF files.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/filesystem.h>
 
@@ -15,7 +15,8 @@ namespace nb = nanobind;
 namespace onnx_external::python {
 namespace {
 
-// Bytes that are not UTF-8, as in some tokens, become the surrogates of "surrogateescape".
+// Decodes text like the error handler "surrogateescape": bytes that are not valid UTF-8, as in some
+// tokens, become surrogates.
 nb::object text_of(const std::string& text) {
   return nb::steal(
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));

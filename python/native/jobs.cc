@@ -1,5 +1,5 @@
-// save, verify and inspect. Reports travel as the JSON documents that the commands print; the one
-// on a save lists its tensors only if it is asked.
+// Binds save, verify and inspect. Reports are passed as the JSON documents that the commands print.
+// The report on a save lists its tensors only on request.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string.h>
@@ -40,7 +40,8 @@ namespace fs = std::filesystem;
 
 using Paths = std::vector<fs::path>;
 
-// A report of `work`, which runs without the GIL. What a function of the caller raised comes first.
+// Runs `work` without the GIL and returns its report. If a function of the caller raised an
+// exception, this exception is reported instead of the error of `work`.
 template <typename Report, typename Work>
 Report run(nb::handle progress, ProgressFn& callback, const MakeFailure& failure,
            const Work& work) {
@@ -65,26 +66,26 @@ Result<onnx::ModelProto> parse_model(const nb::bytes& bytes) {
   return proto;
 }
 
-// The folder of a model's own external data.
+// Returns the folder with the external data of a model, which is the current folder by default.
 fs::path or_current(const fs::path& source_dir) {
   return source_dir.empty() ? fs::path(".") : source_dir;
 }
 
-// Opens other tensors than the weights, or earlier weights. Options about the folder of the weights
-// do not apply to them.
+// Opens tensors other than the weights to save, such as earlier weights. The options that concern
+// the folder of the weights do not apply to these tensors.
 Result<Checkpoint> open_others(Sources& others, OpenOptions options) {
   options.variant.clear();
   return others.open(options);
 }
 
-// One graph of the caller: a file, or the bytes of a ModelProto.
+// A graph that the caller passes: a file, or the bytes of a ModelProto.
 struct GraphArgument {
   std::string name;
   std::variant<fs::path, nb::bytes> model;
-  fs::path source_dir;  // empty: the model's own folder
+  fs::path source_dir;  // empty for the model's own folder
 };
 
-// The inputs of a save. The data of all graphs in memory is in one list.
+// The inputs of a save. One list contains the data of all graphs that are in memory.
 struct SaveArguments {
   std::vector<GraphArgument> graphs;
   ProvidedList data;
@@ -110,7 +111,7 @@ std::vector<GraphArgument> graph_arguments(nb::handle list) {
   return graphs;
 }
 
-// Without the GIL.
+// Loads the graph. Does not need the GIL.
 Result<Model> load_model(const GraphArgument& graph) {
   if (const auto* const bytes = std::get_if<nb::bytes>(&graph.model)) {
     TRY_ASSIGN(auto proto, parse_model(*bytes));
@@ -123,7 +124,7 @@ Result<Model> load_model(const GraphArgument& graph) {
   return model;
 }
 
-// Opens what is given; models and weights at the same time, because they are independent.
+// Opens all inputs. Models and weights are opened at the same time, because they are independent.
 Status open_inputs(SaveArguments& inputs, const OpenOptions& options, std::vector<Model>& models,
                    std::optional<Checkpoint>& checkpoint) {
   enum Input { kModels, kWeights, kInputs };
@@ -169,8 +170,8 @@ Result<SaveReport> save_models(SaveArguments& inputs, const SaveTarget& target,
                           : relayout(target, std::move(ready), options);
 }
 
-// The report on a save. For 20,000 tensors, to write and to parse the document takes 90 ms, without
-// their list nothing.
+// The report on a save. For 20,000 tensors, writing and parsing the document takes 90 ms; without
+// the list of tensors, it takes almost no time.
 struct SaveResult {
   SaveReport report;
   RunMode mode = RunMode::kWrite;
@@ -202,7 +203,7 @@ SaveResult save(nb::object graphs, nb::object tensors, nb::object weights, nb::o
           options.mode};
 }
 
-// Raises what a save with these options would raise before it reads anything.
+// Raises the exception that a save with these options would raise before it reads any input.
 void check_save_options(const nb::dict& given) {
   Keywords keywords(given);
   const SaveOptions options = save_options(keywords);
@@ -210,7 +211,8 @@ void check_save_options(const nb::dict& given) {
   check(check_option_rules(options.plan, options.write, options.mapping.casts));
 }
 
-// One report for each model of a set. Without weights, bytes that the models share are read once.
+// One report for each of the models that were saved together. Unless weights are given for
+// comparison, bytes that the models share are read once.
 using VerifyReports = std::vector<VerifyReport>;
 
 Result<VerifyReports> verify_against(const Paths& paths, Sources& against, const OpenOptions& open,

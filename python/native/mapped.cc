@@ -17,13 +17,13 @@ namespace nb = nanobind;
 namespace onnx_external::python {
 namespace {
 
-// A process may have 65,530 mappings (vm.max_map_count), and others are needed for the stacks of
-// threads and for large objects.
+// By default, Linux allows a process 65,530 mappings (vm.max_map_count). Thread stacks and large
+// objects also need some of them.
 constexpr std::size_t kMostMappings = 16384;
 
 std::atomic<std::size_t> live_mappings = 0;
 
-// As the buffer protocol asks for it (bf_getbuffer).
+// Implements bf_getbuffer of the buffer protocol.
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   const auto* const mapped = nb::inst_ptr<Mapped>(self);
   const int read_only = mapped->writable() == Writable::kYes ? 0 : 1;
@@ -46,15 +46,15 @@ Result<std::optional<Mapped>> Mapped::map(const SourceFile& file, std::uint64_t 
   mapped.skipped_ = offset % static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   mapped.length_ = length + mapped.skipped_;
   mapped.writable_ = writable;
-  // The mapping is writable even if its buffer is read-only: torch.from_numpy() makes tensors of
-  // such arrays, with a warning, and writing to one would otherwise end the process. No memory is
-  // reserved, because a file may be larger than the memory of the machine.
+  // The mapping is writable even if its buffer is read-only. torch.from_numpy() accepts read-only
+  // arrays with a warning, and a write to such a tensor would otherwise crash the process. No
+  // memory is reserved, because a file may be larger than the memory of the machine.
   void* const pages =
       ::mmap(nullptr, mapped.length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE,
              file.fd(), static_cast<off_t>(offset - mapped.skipped_));
   if (pages == MAP_FAILED) {
     --live_mappings;
-    if (errno == ENOMEM || errno == ENODEV) {  // no room; a file system that maps nothing
+    if (errno == ENOMEM || errno == ENODEV) {  // no room, or a file system without mmap
       return std::optional<Mapped>();
     }
     return fail(errno_error(errno, "map " + file.name()));

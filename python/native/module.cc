@@ -1,11 +1,12 @@
-// The extension module onnx_external._core. The package's Python files are its only user.
+// Defines the extension module onnx_external._core, which only the Python files of the package use.
 #include <nanobind/nanobind.h>
 
 #include "native/bindings.h"
 #include "onnx_external/version.h"
 
 NB_MODULE(_core, module) {
-  // Tensors of torch that live until the process ends keep mappings alive, and with them types.
+  // Tensors that torch keeps until the process ends also keep their mappings and the types of these
+  // mappings alive, which nanobind would report as leaks.
   nanobind::set_leak_warnings(false);
   module.attr("version") = ONNX_EXTERNAL_VERSION;
   onnx_external::python::bind_checkpoint(module);

@@ -35,7 +35,7 @@ std::string path_text(const char* name, nb::handle value) {
   return as<std::filesystem::path>(name, value, "a str or an os.PathLike").string();
 }
 
-// A number of bytes, or text such as "2GB", "500M" and "4GiB".
+// Converts a size to text. The size is a number of bytes, or text such as "2GB", "500M" and "4GiB".
 std::string size_text_of(const char* name, nb::handle value) {
   std::uint64_t bytes = 0;
   if (nb::try_cast<std::uint64_t>(value, bytes)) {
@@ -44,7 +44,8 @@ std::string size_text_of(const char* name, nb::handle value) {
   return as<std::string>(name, value, "a number of bytes or a str such as '2GB'");
 }
 
-// The last name of torch.float16, numpy's names and text alike.
+// Returns the last component of a type's name, whether the type is torch.float16, a numpy type or
+// text.
 std::string last_name(nb::handle value) {
   const auto name = nb::cast<std::string>(nb::str(value));
   return name.substr(name.rfind('.') + 1);
@@ -70,7 +71,8 @@ std::vector<std::string> path_texts(const char* name, nb::handle value) {
   return texts;
 }
 
-// The values of a keyword, as a command line would have them: one "" for a flag that is given.
+// Returns the values of a keyword as a command line would state them. A flag that is set has one
+// value, "".
 std::vector<std::string> values_of(const OptionRow& row, const char* name, nb::handle value) {
   switch (row.kind) {
     case OptionKind::kFlag:
@@ -96,7 +98,7 @@ std::vector<std::string> values_of(const OptionRow& row, const char* name, nb::h
   return {};
 }
 
-// Takes the keywords of a command's options that belong to one of `groups`.
+// Takes the keywords for those options of a command that belong to one of `groups`.
 CommandOptions take_options(Keywords& keywords, unsigned command,
                             std::initializer_list<OptionGroup> groups) {
   CommandOptions options;
@@ -118,7 +120,7 @@ CommandOptions take_options(Keywords& keywords, unsigned command,
   return options;
 }
 
-// The map: a file, or its document as a dict.
+// Reads the map, which is a file or the content of such a file as a dict.
 MapFile map_of(nb::handle value) {
   if (!nb::isinstance<nb::dict>(value)) {
     return value_or_raise(read_map_file(path_of(value, "map")));
@@ -205,7 +207,8 @@ SaveOptions save_options(Keywords& keywords) {
     options.source_dir = path_of(value, "base_dir");
   }
   if (const nb::object value = keywords.take("before_publish"); value.is_valid()) {
-    // Borrowed: the caller's dict has it, and a reference must not be counted without the GIL.
+    // A borrowed reference, because a reference must not be counted without the GIL. The caller's
+    // dict keeps the object alive.
     options.before_publish = [given = nb::handle(value)]() -> Status {
       const nb::gil_scoped_acquire held;
       if (nb::cast<bool>(given())) {

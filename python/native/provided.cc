@@ -21,7 +21,7 @@ namespace nb = nanobind;
 namespace onnx_external::python {
 namespace {
 
-// A reference to a Python object that may be dropped without the GIL, on any thread.
+// Returns a reference to a Python object that may be dropped on any thread, without the GIL.
 std::shared_ptr<const void> shared_reference(nb::handle object) {
   object.inc_ref();
   return {object.ptr(), [](const void* held) {
@@ -30,7 +30,7 @@ std::shared_ptr<const void> shared_reference(nb::handle object) {
           }};
 }
 
-// Returns the result of str(), escaped if it is not valid text; "" if str() raises.
+// Returns the result of str(), escaped if it is not valid text, or "" if str() raises.
 std::string text_of(nb::handle object) {
   const auto text = nb::steal(PyObject_Str(object.ptr()));
   const auto bytes =
@@ -43,15 +43,15 @@ std::string text_of(nb::handle object) {
   return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
 }
 
-// A function of the caller that is producing bytes, and the function inside which its save was
-// started.
+// A function of the caller that is producing bytes. `outer` is the function inside which the save
+// was started, if any.
 struct Making {
   std::uint64_t identity = 0;
   const void* user = nullptr;
   std::shared_ptr<const Making> outer;
 };
 
-// The innermost of the caller's functions that this thread is running.
+// The innermost function of the caller that this thread is running.
 thread_local std::shared_ptr<const Making> making;
 
 template <typename Predicate>
@@ -77,7 +77,7 @@ class MakingScope {
   std::shared_ptr<const Making> before_;
 };
 
-// A function that fills memory, and where it comes from.
+// A function that fills memory with bytes, and its origin.
 struct Fill {
   PyObject* function;
   std::string name;
@@ -85,7 +85,8 @@ struct Fill {
   std::shared_ptr<const Making> begun_in;
 };
 
-// Calls `fill` with the memory. Its exception is kept, because no exception may pass the library.
+// Calls `fill` with the memory. An exception is stored in `failure`, because exceptions must not
+// propagate through the library.
 Status call_fill(const Fill& fill, std::span<std::byte> out, MakeFailure& failure) {
   const std::string& name = fill.name;
   nb::gil_scoped_acquire gil;
@@ -104,7 +105,7 @@ Status call_fill(const Fill& fill, std::span<std::byte> out, MakeFailure& failur
     }
     const nb::handle function(fill.function);
     function(view);
-    view.attr("release")();  // nobody may keep it: the memory is the library's
+    view.attr("release")();  // the memory is the library's, so nobody may keep the view
     return {};
   } catch (...) {
     failure.keep(name, std::current_exception());
@@ -112,7 +113,7 @@ Status call_fill(const Fill& fill, std::span<std::byte> out, MakeFailure& failur
   }
 }
 
-// The fields of a Loose, by position.
+// The positions of the fields in a Loose.
 constexpr std::size_t kName = 0;
 constexpr std::size_t kDtype = 1;
 constexpr std::size_t kShape = 2;
@@ -187,8 +188,8 @@ class ProvidedReader {
     return out;
   }
 
-  // Memory is (address, size, owner), a range of a file (path, offset, length), and bytes that are
-  // made (size, function, identity).
+  // `place` is (address, size, owner) for memory, (path, offset, length) for a range of a file, and
+  // (size, function, identity) for bytes that a function makes.
   void set_storage(ProvidedTensor& tensor, const nb::tuple& place) const {
     const bool is_made = PyCallable_Check(nb::object(place[1]).ptr()) != 0;
     if (is_made) {
@@ -216,8 +217,8 @@ class ProvidedReader {
   std::shared_ptr<const Making> begun_in_ = making;
 };
 
-// (name, bits of an element): torch's name of an ONNX type where torch has it, else ONNX's in lower
-// case. The bits are 0 for strings and unknown types.
+// Returns (name, bits per element) of an ONNX type. The name is torch's, or ONNX's name in lower
+// case if torch lacks the type. The bits are 0 for strings and unknown types.
 nb::tuple onnx_type(std::int32_t data_type) {
   const auto dtype = dtype_from_onnx(data_type);
   const std::uint32_t bits = onnx_bits(data_type);

@@ -14,10 +14,10 @@ namespace nb = nanobind;
 namespace onnx_external::python {
 namespace {
 
-// The longest time for which Ctrl-C may have to wait until the interpreter notices it.
+// The longest time that may pass before the interpreter notices Ctrl-C.
 constexpr std::chrono::milliseconds kTick{50};
 
-// The state that the two threads share.
+// The state that the caller's thread and the working thread share.
 class Shared {
  public:
   Continue report(const Progress& progress) {
@@ -34,7 +34,7 @@ class Shared {
     done_ = true;
     changed_.notify_all();
   }
-  // Waits a tick, or until the work is done; true when it is.
+  // Waits for a tick, or until the work is done. Returns whether it is done.
   bool wait(std::optional<Progress>& latest) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kTick, [&] { return done_; });
@@ -64,7 +64,7 @@ const char* phase_name(Phase phase) {
   return "";
 }
 
-// Does what Python requires between two ticks. Needs the GIL.
+// Calls `progress` and lets Python handle its signals between two ticks. Needs the GIL.
 void attend(nb::handle progress, const std::optional<Progress>& latest) {
   if (PyErr_CheckSignals() != 0) {
     throw nb::python_error();
@@ -78,9 +78,10 @@ void attend(nb::handle progress, const std::optional<Progress>& latest) {
 
 void run_work(nb::handle progress, const std::function<void(const ProgressFn&)>& work) {
   Shared shared;
-  std::exception_ptr failure;  // of the work: out of memory
-  std::exception_ptr pending;  // of Python: it ends the work
-  // Runs between two ticks on this thread, or during the work if this thread does it itself.
+  std::exception_ptr failure;  // of the work, if memory runs out
+  std::exception_ptr pending;  // of Python; ends the work
+  // Called on this thread between two ticks, or during the work if this thread does the work
+  // itself.
   const auto look = [&](const std::optional<Progress>& latest) {
     const nb::gil_scoped_acquire held;
     try {

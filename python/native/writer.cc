@@ -1,4 +1,5 @@
-// Writing tensor by tensor, for tensors that come one by one and go away.
+// Binds the writer that saves tensors one by one, so that the caller may free each tensor after it
+// was added.
 #include "onnx_external/writer.h"
 
 #include <nanobind/nanobind.h>
@@ -23,10 +24,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Below this, starting a thread to stay responsive would take longer than the writing.
+// For fewer bytes, starting a thread to stay responsive would take longer than writing them.
 constexpr std::uint64_t kResponsiveBytes = std::uint64_t{1} << 20;
 
-// To whom the thread that runs add() reports.
+// The function to which the thread that runs add() reports its progress.
 thread_local const ProgressFn* adding = nullptr;
 
 class PythonWriter {
@@ -56,16 +57,17 @@ class PythonWriter {
   PythonWriter& operator=(const PythonWriter&) = delete;
   ~PythonWriter() { abandon(); }
 
-  // Removes what was written, unless it is finished.
+  // Removes the files written so far, unless the model is finished.
   void abandon() {
     if (writer_ && ::getpid() != process_) {
-      // A forked child does not touch its parent's files: it leaves the object alone.
+      // A forked child must not touch the files of its parent, so the object is leaked instead of
+      // destroyed.
       static_cast<void>(new std::shared_ptr<Writer>(writer_));
     }
     writer_.reset();
   }
 
-  // `tensors`: a list of one Loose.
+  // `tensors` is a list of one Loose.
   void add(nb::list tensors) {
     check_free();
     const auto failure = std::make_shared<MakeFailure>(this);
@@ -91,7 +93,7 @@ class PythonWriter {
     (void)value_or_raise(*std::move(result));
   }
 
-  // `model`: a ModelProto. Tensors that were added become initializers of its main graph.
+  // `model` is a ModelProto. The tensors that were added become initializers of its main graph.
   void finish(nb::bytes model, nb::handle progress) {
     check_free();
     check_open();
@@ -135,7 +137,7 @@ class PythonWriter {
     return writer.finish(std::move(model));
   }
 
-  std::shared_ptr<Writer> writer_;  // null: closed
+  std::shared_ptr<Writer> writer_;  // null once closed
   const pid_t process_ = ::getpid();
   const ProgressFn* finishing_ = nullptr;
 };

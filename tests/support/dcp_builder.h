@@ -1,4 +1,4 @@
-// Writes distributed checkpoints (DCP): honest ones, or with a lie in any place.
+// Writes distributed checkpoints (DCP), either valid ones or ones with a false value in any field.
 //
 //   write_dcp(dir, {.tensors = {{.name = "w", .shape = {2, 2}, .chunks = {
 //       {.offsets = {0, 0}, .sizes = {1, 2}, .bytes = tensor_zip({.shape = {1, 2}, ...})},
@@ -22,7 +22,7 @@ namespace onnx_external {
 
 inline constexpr std::string_view kDcpModule = "torch.distributed.checkpoint.metadata";
 
-// What torch.save(tensor) writes: the tensor is the root.
+// Returns the file that torch.save(tensor) writes, in which the tensor is the root object.
 inline std::string tensor_zip(const TestTensor& tensor, const std::string& byte_order = "little",
                               bool deflated = false) {
   PickleBuilder pickle;
@@ -40,12 +40,12 @@ inline std::string tensor_zip(const TestTensor& tensor, const std::string& byte_
 struct DcpChunkSpec {
   std::vector<std::int64_t> offsets = {};
   std::vector<std::int64_t> sizes = {};
-  std::string bytes = {};  // of the slice
+  std::string bytes = {};  // of the chunk
   std::string file = "__0_0.distcp";
-  std::optional<std::int64_t> offset = {};  // in the file; else where the slice is
+  std::optional<std::int64_t> offset = {};  // in the file; by default, the true one
   std::optional<std::int64_t> length = {};
   std::string transform = {};
-  int places = 1;  // how many entries storage_data has for it
+  int places = 1;  // number of entries in storage_data for this chunk
 };
 
 struct DcpTensorSpec {
@@ -66,7 +66,7 @@ namespace dcp_builder {
 
 using Attributes = std::vector<std::pair<std::string, std::function<void()>>>;
 
-// An object whose attributes are put by functions.
+// Appends an object. One function per attribute appends its value.
 inline void put_object(PickleBuilder& pickle, std::string_view module, std::string_view name,
                        const Attributes& attributes) {
   pickle.global(module, name).empty_tuple().new_object().empty_dict().mark();
@@ -119,7 +119,7 @@ inline void put_place(PickleBuilder& pickle, const std::string& name, const DcpC
 
 }  // namespace dcp_builder
 
-// The pickle of `.metadata`; each slice's bytes go to the end of files[its file].
+// Returns the pickle of `.metadata`. The bytes of each chunk are appended to its file in `files`.
 inline std::string dcp_metadata(const DcpSpec& spec, std::map<std::string, std::string>& files) {
   using namespace dcp_builder;
   PickleBuilder pickle;
@@ -167,7 +167,7 @@ inline std::string dcp_metadata(const DcpSpec& spec, std::map<std::string, std::
   return pickle.stop().bytes();
 }
 
-// Writes the folder, except for files whose names lead out of it.
+// Writes the folder, without the files whose names lead out of the folder.
 inline std::filesystem::path write_dcp(const TempDir& dir, const DcpSpec& spec) {
   std::map<std::string, std::string> files;
   dir.write(".metadata", dcp_metadata(spec, files));

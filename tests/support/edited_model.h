@@ -1,4 +1,4 @@
-// A model with its edits, as a reader of its file finds it.
+// Writes a model with its edits and parses the result, as a reader of the file would.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Default values of functions' attributes, for models in tests: a field that the protobuf classes
-// may not know.
+// Sets default values of function attributes in models for tests. The protobuf classes may lack the
+// field for these.
 #pragma once
 
 #include <google/protobuf/unknown_field_set.h>
@@ -11,7 +11,7 @@
 
 namespace onnx_external {
 
-// A template, because only a newer schema has the member.
+// This is a template because only a newer schema has the member.
 template <typename Function>
 void add_attribute_default(Function& function, const onnx::AttributeProto& proto) {
   if constexpr (requires { function.add_attribute_proto(); }) {
@@ -22,7 +22,7 @@ void add_attribute_default(Function& function, const onnx::AttributeProto& proto
   }
 }
 
-// Gives the model a function "f" of the domain "d" whose attribute has `value` as default.
+// Adds a function "f" of the domain "d" to the model. Its attribute has the default `value`.
 inline onnx::FunctionProto& add_function_with_default(onnx::ModelProto& model,
                                                       const std::string& attribute,
                                                       const onnx::TensorProto& value) {

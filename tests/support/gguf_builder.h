@@ -1,4 +1,4 @@
-// Writes GGUF files piece by piece, honest or not, and a tiny honest model.
+// Writes GGUF files field by field, valid or not, and builds a tiny valid model.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class GgufBuilder {
  public:
   struct Tensor {
     std::string name;
-    std::vector<std::uint64_t> dims;  // the innermost first, as in files
+    std::vector<std::uint64_t> dims;  // innermost first, as in files
     std::uint32_t type = 0;
     std::string bytes;
   };
@@ -30,7 +30,7 @@ class GgufBuilder {
     return number(std::uint64_t{value.size()}) + std::string(value);
   }
 
-  // A key, and the bytes of its type and value.
+  // Adds a key. `value` has the bytes of its type and value.
   GgufBuilder& key(std::string_view name, const std::string& value) {
     keys_.push_back(text(name) + value);
     return *this;
@@ -56,7 +56,7 @@ class GgufBuilder {
     tensors_.push_back(std::move(tensor));
     return *this;
   }
-  // Of float32, with small numbers.
+  // Adds a float32 tensor with small values.
   GgufBuilder& floats(std::string_view name, std::vector<std::uint64_t> dims) {
     std::uint64_t count = 1;
     for (const std::uint64_t dim : dims) {
@@ -98,7 +98,7 @@ class GgufBuilder {
   std::vector<Tensor> tensors_;
 };
 
-// A Llama of one layer and width 8, with blocks of Q8_0 in its MLP.
+// Returns a Llama with one layer of width 8, and Q8_0 blocks in its MLP.
 inline GgufBuilder tiny_gguf() {
   GgufBuilder model;
   model.string("general.architecture", "llama")

@@ -1,4 +1,4 @@
-// Builds small ONNX models for tests, one line a piece:
+// Builds small ONNX models for tests. Each call adds one part:
 //
 //   GraphBuilder b;
 //   b.input("x", kFloat, {1, 4}).input("w", kFloat, {4, 4}).node("MatMul", {"x", "w"}, {"y"});
@@ -21,7 +21,7 @@ namespace onnx_external {
 inline constexpr std::int32_t kFloat = onnx::TensorProto::FLOAT;
 inline constexpr std::int32_t kInt64 = onnx::TensorProto::INT64;
 
-// In test shapes: a symbolic dimension "N".
+// Stands for a symbolic dimension "N" in the shapes of tests.
 inline constexpr std::int64_t kAnySize = -1;
 
 class GraphBuilder {
@@ -52,7 +52,7 @@ class GraphBuilder {
     return *this;
   }
 
-  // A node named "<op>_<number>".
+  // Adds a node named "<op>_<number>".
   GraphBuilder& node(const std::string& op, const std::vector<std::string>& inputs,
                      const std::vector<std::string>& outputs) {
     last_ = graph_->add_node();
@@ -67,7 +67,7 @@ class GraphBuilder {
     return *this;
   }
 
-  // An initializer with `bytes` of raw data (none: an initializer without data).
+  // Adds an initializer with `bytes` as raw data. If `bytes` is empty, the initializer has no data.
   GraphBuilder& initializer(const std::string& name, std::int32_t type,
                             const std::vector<std::int64_t>& dims, const std::string& bytes) {
     onnx::TensorProto* tensor = add_tensor(name, type, dims);
@@ -77,7 +77,7 @@ class GraphBuilder {
     return *this;
   }
 
-  // An initializer in an external file; the entries are written as given, true or false.
+  // Adds an initializer in an external file. The entries are written as given, whether true or not.
   GraphBuilder& external(const std::string& name, std::int32_t type,
                          const std::vector<std::int64_t>& dims,
                          const std::vector<std::pair<std::string, std::string>>& entries) {
@@ -91,7 +91,8 @@ class GraphBuilder {
     return *this;
   }
 
-  // What follows goes into a new subgraph of the last node, until end_subgraph().
+  // Begins a new subgraph of the last node. Everything up to end_subgraph() is added to this
+  // subgraph.
   GraphBuilder& begin_subgraph(const std::string& attribute) {
     onnx::AttributeProto* holder = last_->add_attribute();
     holder->set_name(attribute);

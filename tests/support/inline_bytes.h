@@ -1,4 +1,4 @@
-// All bytes of a tensor that is in a model.
+// Reads all bytes of a tensor whose data is inside a model.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,7 @@
 
 namespace onnx_external {
 
-// The buffer grows while data arrives, because the dims may claim more memory than the file has
-// bytes.
+// The buffer grows as data is read, because the dims may claim more bytes than the file has.
 inline Result<std::string> inline_bytes(const onnx::TensorProto& tensor, const CutTensors& cuts) {
   TRY_ASSIGN(auto reader, InlineReader::open(tensor, cuts));
   std::string bytes;

@@ -1,4 +1,4 @@
-// Writes legacy torch files and tar files of torch 0.1, whole or with one lie in them.
+// Writes legacy torch files and the tar files of torch 0.1, valid or with one false value.
 #pragma once
 
 #include <algorithm>
@@ -17,21 +17,21 @@ namespace onnx_external {
 inline constexpr std::string_view kLegacyMagicPickle =
     "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
 
-// What the storages of most tests hold.
+// The content of the storages in most tests.
 inline const std::string kFloats = f32({1, 2, 3, 4});
 
 // A storage of floats in the file.
 struct LegacyBlock {
   std::string key;
   std::string bytes;
-  std::int64_t count = -1;  // that the block states; else the true one
+  std::int64_t count = -1;  // that the block states; by default, the true one
 };
 
 struct LegacyOptions {
   std::string magic{kLegacyMagicPickle};
   std::int64_t version = 1001;
   bool dict_as_system_info = true;
-  std::string tail = {};  // behind the last block
+  std::string tail = {};  // after the last block
 };
 
 // Appends a persistent id of FloatStorage `key`, without BINPERSID.
@@ -47,7 +47,7 @@ inline void put_legacy_id(PickleBuilder& pickle, const std::string& key, std::in
   pickle.tuple();
 }
 
-// A tensor of one dimension that views floats of storage `key`.
+// Appends a one-dimensional tensor that views floats of storage `key`.
 inline void put_legacy_tensor(PickleBuilder& pickle, const std::string& key, std::int64_t numel,
                               std::int64_t offset, std::int64_t size,
                               const std::function<void()>& view = {}) {
@@ -57,7 +57,7 @@ inline void put_legacy_tensor(PickleBuilder& pickle, const std::string& key, std
   pickle.boolean(false).ordered_dict().tuple().reduce();
 }
 
-// The file around `object`, a whole pickle.
+// Returns a legacy file with `object`, which is a complete pickle.
 inline std::string legacy_file(const std::string& object, const std::vector<LegacyBlock>& blocks,
                                const LegacyOptions& options = {}) {
   std::string file = options.magic;
@@ -84,7 +84,7 @@ inline std::string legacy_file(const std::string& object, const std::vector<Lega
   return file + options.tail;
 }
 
-// {"w": the four floats of storage "7"}.
+// Returns the pickle of {"w": the four floats of storage "7"}.
 inline std::string legacy_object() {
   PickleBuilder pickle;
   pickle.proto().empty_dict().string("w");
@@ -92,7 +92,7 @@ inline std::string legacy_object() {
   return pickle.op('s').stop().bytes();
 }
 
-// A whole file whose object is the storage of `bytes`, as _load_from_bytes takes it.
+// Returns a complete file whose object is a storage with `bytes`, as _load_from_bytes expects it.
 inline std::string legacy_storage_file(const std::string& bytes) {
   PickleBuilder object;
   object.proto();

@@ -1,4 +1,4 @@
-// Graphs of matrix products for tests, with the attributes of their nodes.
+// Builds graphs of matrix products for tests, with the attributes of their nodes.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -17,7 +17,7 @@ namespace onnx_external {
 
 class MatrixGraph {
  public:
-  // A weight whose data is in another file, so that its size costs nothing.
+  // Adds a weight whose data is in another file, so that a large weight takes no memory.
   MatrixGraph& weight(const std::string& name, const std::vector<std::int64_t>& dims,
                       std::int32_t type = onnx::TensorProto::FLOAT) {
     builder_.external(name, type, dims, {{"location", "weights"}});
@@ -29,13 +29,13 @@ class MatrixGraph {
                          std::string(bytes, numbers.size() * sizeof(std::int64_t)));
     return *this;
   }
-  // A node of the main graph.
+  // Adds a node to the main graph.
   MatrixGraph& node(const std::string& op, const std::vector<std::string>& inputs,
                     const std::vector<std::string>& outputs) {
     builder_.node(op, inputs, outputs);
     return *this;
   }
-  // Attributes of the last node of the main graph.
+  // Adds an attribute to the last node of the main graph.
   MatrixGraph& with(const std::string& name, std::int64_t value) {
     add_attribute(name, onnx::AttributeProto::INT).set_i(value);
     return *this;
@@ -68,7 +68,7 @@ class MatrixGraph {
   GraphBuilder builder_;
 };
 
-// The matrices of a model into which a save stores nothing else.
+// Plans the matrices of a model for a save that stores nothing else in the model.
 inline Result<MatrixPlan> plan_matrices(const Model& model, const QuantizeOptions& options) {
   TRY_ASSIGN(auto weights, find_matrices(model, {}));
   return choose_matrices(model, std::move(weights), options);

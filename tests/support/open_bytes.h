@@ -1,4 +1,4 @@
-// Opens bytes as a checkpoint, and looks at what it lists.
+// Opens bytes as a checkpoint, and returns the names that it lists.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace onnx_external {
 
 inline Result<Checkpoint> open_bytes(const std::string& bytes, const OpenOptions& options = {}) {
-  const TempDir dir;  // the open descriptor outlives it
+  const TempDir dir;  // the descriptor stays open after the folder is removed
   const std::vector<std::filesystem::path> paths{dir.write("c.pt", bytes)};
   return open_checkpoint(paths, options);
 }
@@ -27,7 +27,7 @@ inline std::vector<std::string> names(const Checkpoint& checkpoint) {
   return all;
 }
 
-// The message alone where opening failed.
+// Returns the names of the tensors. If opening failed, returns only the error message.
 inline std::vector<std::string> names(const Result<Checkpoint>& checkpoint) {
   return checkpoint ? names(*checkpoint) : std::vector{checkpoint.error().message};
 }

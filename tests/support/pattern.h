@@ -1,4 +1,4 @@
-// Bytes to copy that differ at every place, and their CRC-32.
+// Makes bytes for copies, which differ from place to place, and their CRC-32.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Writes pickles opcode by opcode, and whole torch checkpoints from a list of tensors.
+// Writes pickles opcode by opcode, and complete torch checkpoints from a list of tensors.
 //
 //   std::string file = torch_zip({{.name = "fc.weight", .shape = {2, 3}, .bytes = f32({...})}});
 #pragma once
@@ -80,7 +80,8 @@ class PickleBuilder {
   std::string bytes_;
 };
 
-// The storage class that torch pickles for a type; "" for the types that only UntypedStorage holds.
+// Returns the storage class that torch pickles for a type, or "" for types that exist only in an
+// UntypedStorage.
 inline std::string storage_class(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:
@@ -116,11 +117,11 @@ struct TestTensor {
   std::string name = {};
   DType dtype = DType::kFloat32;
   Shape shape = {};
-  std::string bytes = {};                                 // of the whole storage, as in the file
-  std::optional<std::vector<std::int64_t>> strides = {};  // elements; else row-major
+  std::string bytes = {};                                 // of the whole storage
+  std::optional<std::vector<std::int64_t>> strides = {};  // in elements; row-major by default
   std::int64_t offset = 0;                                // elements
   std::optional<std::string> shares =
-      {};  // views the storage of that earlier tensor; `bytes` unused
+      {};  // an earlier tensor; this one views its storage, and `bytes` is unused
 };
 
 struct TorchZipOptions {
@@ -131,7 +132,8 @@ struct TorchZipOptions {
   bool with_crc = true;
 };
 
-// Appends persistent id and rebuild call of one tensor whose storage has `storage_bytes` bytes.
+// Appends the persistent id and the rebuild call of a tensor whose storage has `storage_bytes`
+// bytes.
 inline void put_tensor(PickleBuilder& pickle, const TestTensor& tensor, const std::string& key,
                        std::uint64_t storage_bytes) {
   const std::string typed = storage_class(tensor.dtype);
@@ -153,7 +155,7 @@ inline void put_tensor(PickleBuilder& pickle, const TestTensor& tensor, const st
   pickle.tuple().reduce();
 }
 
-// The data.pkl of an OrderedDict of `tensors`.
+// Returns the data.pkl of an OrderedDict of `tensors`.
 inline std::string state_dict_pickle(const std::vector<TestTensor>& tensors,
                                      const std::string& nested_in = "") {
   PickleBuilder pickle;
@@ -180,7 +182,7 @@ inline std::string state_dict_pickle(const std::vector<TestTensor>& tensors,
   return pickle.stop().bytes();
 }
 
-// A whole checkpoint file: what torch.save(OrderedDict of tensors) writes.
+// Returns a complete checkpoint file, as torch.save(OrderedDict of tensors) writes it.
 inline std::string torch_zip(const std::vector<TestTensor>& tensors,
                              const TorchZipOptions& options = {}) {
   ZipBuilder zip;
@@ -205,7 +207,8 @@ inline std::string torch_zip(const std::vector<TestTensor>& tensors,
   return zip.finish();
 }
 
-// The bytes of values as this machine (and a checkpoint) stores them.
+// Returns the bytes of values in the byte order of this machine, which is also that of the
+// checkpoints.
 template <typename T>
 std::string bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};

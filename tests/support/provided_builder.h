@@ -1,4 +1,4 @@
-// Tensors in memory for tests, and models whose data they are.
+// Makes tensors in memory for tests, and models that use them as data.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace onnx_external {
 
-// A block of memory that tensors share; `bytes` may be changed while they use it.
+// A block of memory that tensors share. Its bytes may change while tensors use it.
 using SharedText = std::shared_ptr<std::string>;
 
 inline SharedText shared_text(std::string bytes) {
@@ -33,7 +33,7 @@ inline ProvidedTensor in_memory(const std::string& name, DType dtype, Shape shap
   return {.info = {name, dtype, std::move(shape)}, .storage = memory_of(text)};
 }
 
-// Delivers `bytes` and counts its calls.
+// Makes a tensor whose function delivers `bytes` and counts its calls.
 inline ProvidedTensor made(const std::string& name, DType dtype, Shape shape, std::string bytes,
                            std::shared_ptr<std::atomic<int>> calls = nullptr) {
   const std::uint64_t size = bytes.size();
@@ -52,14 +52,15 @@ inline std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// The contiguous bytes of a tensor.
+// Reads the contiguous bytes of a tensor.
 inline Result<std::string> bytes_in(const Checkpoint& checkpoint, std::size_t tensor) {
   std::string out(checkpoint.nbytes(tensor), '\0');
   const Status read = checkpoint.read(tensor, 0, std::as_writable_bytes(std::span(out)));
   return read ? Result<std::string>(out) : fail(read.error());
 }
 
-// A graph with an initializer for each tensor, whose data is the tensor of the same index.
+// Returns a graph with one initializer per tensor. The data of an initializer is the tensor with
+// the same index.
 inline onnx::ModelProto graph_of_provided(const std::vector<ProvidedTensor>& tensors) {
   GraphBuilder builder;
   std::vector<std::string> names;
@@ -74,7 +75,7 @@ inline onnx::ModelProto graph_of_provided(const std::vector<ProvidedTensor>& ten
   return builder.model();
 }
 
-// A save of a graph whose data is `tensors`.
+// Saves a graph whose data is `tensors`.
 inline Result<SaveReport> save_provided(const SaveTarget& target, const onnx::ModelProto& graph,
                                         std::vector<ProvidedTensor> tensors,
                                         const SaveOptions& options) {
@@ -83,7 +84,7 @@ inline Result<SaveReport> save_provided(const SaveTarget& target, const onnx::Mo
   return relayout(target, std::move(inputs), options);
 }
 
-// A graph with an input for each tensor, which a checkpoint of them fills.
+// Returns a graph with one input per tensor. A checkpoint of these tensors fills the inputs.
 inline onnx::ModelProto graph_for_keys(const std::vector<ProvidedTensor>& tensors) {
   GraphBuilder builder;
   std::vector<std::string> names;

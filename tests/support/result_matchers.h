@@ -1,6 +1,6 @@
-// Matchers for Result and Status: EXPECT_THAT(result, IsOk()), FailsWith(code, substring). The
-// substring may be one of the ways out, too: "--convert sparse", "--key a". Lists are matched by
-// their kind and their names: FailsListing(code, kind, {"a.weight"}).
+// Defines matchers for Result and Status, as in EXPECT_THAT(result, IsOk()). FailsWith(code,
+// substring) also finds the substring in the remedies, such as "--convert sparse" and "--key a".
+// FailsListing(code, kind, {"a.weight"}) matches lists by their kind and names.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ MATCHER_P2(FailsWith, code, part, "fails with the code and a message that has th
   return arg.error().code == code && said.find(std::string(part)) != std::string::npos;
 }
 
-// The names that the error lists under the kind, of all owners.
+// Returns the names that the error lists under the kind, for all owners.
 inline std::vector<std::string> names_listed(const Error& error, ErrorKind kind) {
   std::vector<std::string> names;
   for (const ErrorList& list : error.details ? error.details->lists : std::vector<ErrorList>()) {
@@ -59,7 +59,8 @@ MATCHER_P3(ListsNames, code, kind, names, "fails with the code and lists the nam
   return arg.error().code == code && !found.empty() && (names.empty() || found == names);
 }
 
-// Fails with the code, and the names are all that it lists under the kind; any if none is given.
+// Matches a failure with this code that lists exactly these names under the kind, or any names if
+// none are given.
 inline auto FailsListing(ErrorCode code, ErrorKind kind,
                          const std::vector<std::string>& names = {}) {
   return ListsNames(code, kind, names);

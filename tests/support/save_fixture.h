@@ -1,5 +1,5 @@
-// A small checkpoint with every kind of source that a writer knows, a graph that it fits, and the
-// save of one into the other, for tests of the save floor.
+// Makes a small checkpoint with every kind of source that a writer knows and a graph that it fits,
+// and saves the one into the other. For the tests of the save floor.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@
 
 namespace onnx_external {
 
-// Bytes that differ at every place, from a small generator.
+// Returns pseudorandom bytes.
 inline std::string noise(std::size_t size, std::uint32_t seed) {
   std::string text(size, '\0');
   for (char& c : text) {
@@ -36,7 +36,8 @@ inline std::string noise(std::size_t size, std::uint32_t seed) {
   return text;
 }
 
-// A matrix of elements of `unit` bytes, row by row, as its columns one by one.
+// Returns the bytes of the transposed matrix. Elements have `unit` bytes, and both matrices are
+// row-major.
 inline std::string transposed(const std::string& bytes, std::size_t rows, std::size_t columns,
                               std::size_t unit = sizeof(float)) {
   std::string out;
@@ -49,7 +50,7 @@ inline std::string transposed(const std::string& bytes, std::size_t rows, std::s
   return out;
 }
 
-// A save that does not wait for the disk.
+// Returns options for a save that does not wait for the disk.
 inline WriteOptions fast(Overwrite overwrite = Overwrite::kRefuse) {
   WriteOptions options;
   options.sync = Sync::kNone;
@@ -57,7 +58,8 @@ inline WriteOptions fast(Overwrite overwrite = Overwrite::kRefuse) {
   return options;
 }
 
-// `tensors` with float and int64 inputs of their names and shapes.
+// Returns a model with one input for each of `tensors` (float or int64), with the same name and
+// shape.
 inline Model model_for(const std::vector<TestTensor>& tensors,
                        const std::filesystem::path& source_dir = {}) {
   GraphBuilder builder;
@@ -75,7 +77,7 @@ inline Checkpoint open_one(const std::filesystem::path& path) {
   return open_checkpoint(paths).value();
 }
 
-// Each slot gets the tensor of its name.
+// Maps each slot to the tensor with its name.
 inline Mapping map_by_name(const Model& model, const Checkpoint& checkpoint) {
   std::map<std::string, std::uint32_t> keys;
   for (std::uint32_t key = 0; key < checkpoint.tensors().size(); ++key) {
@@ -91,8 +93,8 @@ inline Mapping map_by_name(const Model& model, const Checkpoint& checkpoint) {
   return mapping;
 }
 
-// Large and small records, a view of a part, a transposed one, a tied one and an inline one.
-// `seed` makes other bytes of the same form.
+// Returns large and small tensors, a view of a part of a storage, a transposed tensor, a tied one
+// and an inline one. Another `seed` gives other bytes in the same shapes.
 inline std::vector<TestTensor> mixed_tensors(std::uint32_t seed) {
   return {
       {.name = "large.weight", .shape = {300, 1000}, .bytes = noise(1'200'000, seed)},
@@ -127,7 +129,8 @@ inline Status save_all(const Checkpoint& checkpoint, const Model& model,
   return staged ? staged->publish() : Status(fail(staged.error()));
 }
 
-// Relative path -> content of every regular file; folders and others have a mark as content.
+// Returns the content of every regular file by its relative path. Other entries, such as folders,
+// have a mark as content.
 inline std::map<std::string, std::string> tree_of(const std::filesystem::path& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
@@ -137,7 +140,7 @@ inline std::map<std::string, std::string> tree_of(const std::filesystem::path& f
   return files;
 }
 
-// What tree_of() lists.
+// Returns the names that tree_of() lists.
 inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   for (const auto& [name, content] : tree_of(folder)) {
@@ -146,12 +149,12 @@ inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
   return names;
 }
 
-// The bytes of a tensor in its file; nothing when the file is too short.
+// Returns the bytes of a tensor in its file, or nothing if the file is too short.
 inline std::string part_of(const std::string& file, const ManifestTensor& tensor) {
   return file.size() < tensor.offset ? "" : file.substr(tensor.offset, tensor.length);
 }
 
-// True when the model is there with data whose manifest knows it, and every file is as recorded.
+// Checks that the model exists, that its manifest describes it, and that every file is as recorded.
 inline testing::AssertionResult is_complete(const std::filesystem::path& out) {
   const std::string model = read_text(out / "model.onnx");
   for (const auto& entry : std::filesystem::directory_iterator(out)) {

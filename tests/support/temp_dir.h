@@ -1,4 +1,4 @@
-// A folder that lives as long as the object.
+// Creates a temporary folder, which is removed with the object.
 #pragma once
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ class TempDir {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-  // Writes a file in it and returns its path.
+  // Writes a file in the folder and returns its path.
   std::filesystem::path write(const std::string& name, std::string_view content) const {
     const std::filesystem::path file = path_ / name;
     std::filesystem::create_directories(file.parent_path());

@@ -1,4 +1,4 @@
-// torch files around a pickle.
+// Makes torch files from a pickle and its storages.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace onnx_external {
 
-// A zip around a pickle, with the records data/0, data/1, ...
+// Returns a zip file with a pickle and the records data/0, data/1, ...
 inline std::string zip_of(const PickleBuilder& pickle, const std::vector<std::string>& storages) {
   ZipBuilder zip;
   zip.add({.name = "a/data.pkl", .data = pickle.bytes()});

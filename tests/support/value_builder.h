@@ -1,4 +1,4 @@
-// Pickles of tensors that are more than a view of a storage: quantized, sparse, numpy.
+// Writes pickles of tensors that are more than a view of a storage: quantized, sparse and numpy.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ inline void put_float(PickleBuilder& pickle, double value) {
   pickle.op('G').raw(raw);
 }
 
-// A tensor over the whole record data/<key>.
+// Appends a tensor that spans the whole record data/<key>.
 inline void put_whole(PickleBuilder& pickle, DType dtype, const Shape& shape, int key) {
   put_tensor(pickle, {.dtype = dtype, .shape = shape}, std::to_string(key),
              *contiguous_nbytes(dtype, shape));
 }
 
-// _rebuild_qtensor up to the quantizer's parameters, of `count` integers in data/0. Then come the
-// parameters, and end_quantized().
+// Appends a call of _rebuild_qtensor for `count` integers in data/0, up to the parameters of the
+// quantizer. Append these next, then call end_quantized().
 inline void begin_quantized(PickleBuilder& pickle, const std::string& storage, std::int64_t count) {
   pickle.global("torch._utils", "_rebuild_qtensor").mark();
   pickle.mark().string("storage").global("torch", storage).string("0").string("cpu");
@@ -42,7 +42,7 @@ inline void put_quantizer(PickleBuilder& pickle, double scale, std::int64_t zero
   pickle.integer(zero_point).tuple();
 }
 
-// Parts of a sparse tensor; their bytes lie in data/0, data/1, ...
+// The parts of a sparse tensor. Their bytes are in data/0, data/1, ...
 struct SparseTest {
   std::string layout = "sparse_coo";
   std::vector<TestTensor> parts = {};  // indices (compressed, plain), values
@@ -72,7 +72,7 @@ struct ArrayTest {
   std::string order = "<";
   Shape shape = {};
   bool fortran = false;
-  std::string bytes = {};  // as protocol 3 and later have them
+  std::string bytes = {};  // as in protocol 3 and later
 };
 
 // numpy.dtype(type, False, True) with its state.

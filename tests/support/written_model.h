@@ -1,4 +1,4 @@
-// A written model in a temporary folder, made by hand so that a test can break any part of it.
+// Writes a model into a temporary folder part by part, so that a test can break any part.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ inline std::uint32_t crc_of(const std::string& bytes) {
   return crc.value();
 }
 
-// `count` bytes that differ from place to place.
+// Returns `count` pseudorandom bytes.
 inline std::string pattern_bytes(std::size_t count, unsigned seed = 1) {
   std::string bytes(count, '\0');
   for (std::size_t i = 0; i < count; ++i) {
@@ -38,7 +38,7 @@ class WrittenModel {
  public:
   GraphBuilder graph;
 
-  // Adds an initializer of one dimension of floats (bytes.size() / 4) in a file of its own.
+  // Adds a one-dimensional float initializer (bytes.size() / 4 elements) in its own file.
   WrittenModel& add(const std::string& name, const std::string& bytes) {
     const std::string location = "initializers/" + name;
     files_.write(location, bytes);
@@ -91,7 +91,7 @@ class WrittenModel {
   TempDir files_;
 };
 
-// "code tensor" of each finding, in order.
+// Returns "code tensor" for each finding, in order.
 inline std::vector<std::string> codes(const VerifyReport& report) {
   std::vector<std::string> out;
   for (const Finding& finding : report.findings) {

@@ -1,5 +1,5 @@
-// Writes zip archives into a string, byte by byte: as torch does, as other tools do, or lying in
-// any field.
+// Writes zip archives into a string: as torch does, as other tools do, or with a false value in any
+// field.
 //
 //   ZipBuilder zip;
 //   zip.add({.name = "archive/data.pkl", .data = pickle});
@@ -51,7 +51,7 @@ inline std::string raw_deflate(std::string_view bytes) {
   return out;
 }
 
-// The fields of one header (local or central) before they are written; a lie changes them.
+// The fields of a local or central header before they are written. A test may change them.
 struct ZipFields {
   std::uint16_t flags = 0;
   std::uint16_t method = 0;
@@ -68,8 +68,10 @@ struct ZipRecord {
   std::string name = {};  // whole name: "archive/data/0"
   std::string data = {};  // uncompressed
   bool deflated = false;
-  bool descriptor = true;        // torch: sizes behind the data, zeros in the local header
-  std::uint32_t alignment = 64;  // of the data, by an "FB" extra in the local header; 0 = none
+  bool descriptor = true;        // as in torch: sizes follow the data, and are 0 in the local
+                                 // header
+  std::uint32_t alignment = 64;  // of the data, with an extra field "FB" in the local header; 0 for
+                                 // none
   std::function<void(ZipFields&)> local_lie = {};
   std::function<void(ZipFields&)> central_lie = {};
 };
@@ -82,7 +84,7 @@ struct ZipEnd {
   std::uint16_t disk = 0;
   bool zip64 = true;                                // torch always writes the zip64 end records
   std::uint64_t zip64_offset = 0;                   // where the locator points
-  std::optional<std::uint64_t> zip64_entries = {};  // other than `entries`
+  std::optional<std::uint64_t> zip64_entries = {};  // if not `entries`
   std::string comment = {};
 };
 
@@ -132,14 +134,14 @@ class ZipBuilder {
     ++entries_;
   }
 
-  // Bytes that belong to no record, where the archive stands now.
+  // Appends bytes that belong to no record.
   void add_raw(std::string_view bytes) { bytes_ += bytes; }
 
-  // Where the data of record `index` starts in the finished archive.
+  // Returns the offset of the data of record `index` in the finished archive.
   [[nodiscard]] std::size_t data_offset(std::size_t index) const { return data_offsets_[index]; }
   [[nodiscard]] std::size_t size_so_far() const { return bytes_.size(); }
 
-  // The whole archive; `lie` may change the end records first.
+  // Returns the complete archive. `lie` may change the end records first.
   [[nodiscard]] std::string finish(const std::function<void(ZipEnd&)>& lie = {}) const {
     ZipEnd end;
     end.entries = entries_;

@@ -80,14 +80,20 @@ struct Piece {
 // run the piece from memory, pass that folder to ONNX Runtime as the session option
 // session.model_external_initializers_file_folder_path.
 //
-// Errors: kInvalidArgument if `options` name neither a module nor an output, or both, a name twice,
-// an output that no node computes, an input that no output depends on, an input whose node the
-// piece needs for another of its outputs, or a module in `without` that has no node in `module`;
-// kNotFound for a module or value that the main graph does not have (the message lists the nearest
-// names); kMismatch if an output depends on a graph input that is not among the inputs (the message
-// names it); kUnsupported for a module or value inside a subgraph, for an input of unknown type,
-// and for a model whose data is in memory; kCorrupt if a value is defined twice or not at all, or
-// the nodes are not in topological order.
+// Errors:
+// - kInvalidArgument if `options` name both a module and an output or neither, or if a name occurs
+//   twice.
+// - kInvalidArgument for an output that no node computes, an input that no output depends on, and
+//   an input whose node the piece needs for another of its outputs.
+// - kInvalidArgument for a module in `without` that has no node in `module`.
+// - kNotFound for a module or value that the main graph does not have. The message lists the
+//   nearest names.
+// - kMismatch if an output depends on a graph input that is not among the inputs. The message names
+//   this graph input.
+// - kUnsupported for a module or value inside a subgraph, an input of unknown type, and a model
+//   whose data is in memory.
+// - kCorrupt if a value is defined twice or not at all, or if the nodes are not in topological
+//   order.
 [[nodiscard]] Result<Piece> cut_model(const Model& model, const CutOptions& options);
 
 struct CutFileOptions {
@@ -99,11 +105,15 @@ struct CutFileOptions {
 // Writes a piece to a file next to its model, completely or not at all. The entry
 // "onnx_external.cut_from" in the piece's metadata_props records the name, size and CRC-32 of the
 // model that it was cut from, so that verify_model() can detect that this model was replaced. Later
-// saves into the folder keep the data files that the piece refers to. Errors as for cut_model() and
-// Model::load(); kInvalidArgument if `piece_path` is not in the folder of the model, because
-// loaders reject locations outside a model's folder, or does not end with ".onnx", because saves
-// look only into such files for references to data; kAlreadyExists; kIo also if a save is running
-// in the folder.
+// saves into the folder keep the data files that the piece refers to.
+//
+// Errors are those of cut_model() and Model::load(), and:
+// - kInvalidArgument if `piece_path` is not in the folder of the model, because loaders reject
+//   locations outside a model's folder.
+// - kInvalidArgument if `piece_path` does not end with ".onnx", because saves look only into such
+//   files for references to data.
+// - kAlreadyExists if the file exists and must not be replaced.
+// - kIo also if a save is running in the folder.
 [[nodiscard]] Result<CutReport> cut_model_file(const std::filesystem::path& model_path,
                                                const std::filesystem::path& piece_path,
                                                const CutOptions& options,

@@ -53,11 +53,16 @@ inline constexpr std::size_t kMaxDerivedParts = 1'000'000;
 // the call.
 //
 // `max_expand` is the limit that OpenOptions::max_expand describes, applied to all tensors
-// including the derived ones. Errors: kNotFound for a key that does not exist; kAmbiguous for a
-// name that exists already; kMismatch for shapes and element types that do not fit each other or a
-// recipe; kInvalidArgument for definitions that are nested too deeply (which includes circular
-// ones), too many parts, or an invalid definition; kUnsupported if the tensors exceed `max_expand`,
-// and for keys whose bytes are produced on demand (LazyBytes).
+// including the derived ones.
+//
+// Errors:
+// - kNotFound for a key that does not exist.
+// - kAmbiguous for a name that already exists.
+// - kMismatch if shapes or element types do not fit each other or a recipe.
+// - kInvalidArgument for an invalid definition, for too many parts, and for definitions that are
+//   nested too deeply. Circular definitions count as nested too deeply.
+// - kUnsupported if the tensors exceed `max_expand`, and for keys whose bytes are produced on
+//   demand (LazyBytes).
 [[nodiscard]] Status add_derived_tensors(Checkpoint& checkpoint,
                                          std::span<const DerivedTensor> derived,
                                          std::uint64_t max_expand = OpenOptions{}.max_expand);

@@ -38,11 +38,15 @@ inline constexpr std::uint64_t kMaxMergedElements = 1024;
 // options.ignore or lie outside options.prefix.
 //
 // An ambiguous choice is an error only if it affects the result, that is, if the candidates differ
-// between `old` and `fresh`. Errors: kNotFound if the graph contains nothing from `old`, or `fresh`
-// lacks tensors that are needed; kAmbiguous if, for example, tensors are equal in `old` but not in
-// `fresh`, a matrix is symmetric only in `old`, or data may have been computed from tensors that
-// differ (a folded BatchNorm); kIo, kCorrupt, kCancelled. The error lists all ambiguous tensors.
-// Each tensor is read once, or twice if it is equal in both checkpoints.
+// between `old` and `fresh`. Each tensor is read once, or twice if it is equal in both checkpoints.
+//
+// Errors:
+// - kNotFound if the graph contains nothing from `old`, or if `fresh` lacks tensors that are
+//   needed.
+// - kAmbiguous if the choice affects the result. For example, tensors are equal in `old` but not in
+//   `fresh`, a matrix is symmetric only in `old`, or data may have been computed from tensors that
+//   differ (a folded BatchNorm). The error lists all ambiguous tensors.
+// - kIo, kCorrupt, kCancelled.
 [[nodiscard]] Result<LearnedMap> learn_map(const Model& model, const Checkpoint& old,
                                            const Checkpoint& fresh, const MappingOptions& options,
                                            int threads = 0, const ProgressFn& progress = {});

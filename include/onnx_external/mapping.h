@@ -249,13 +249,18 @@ struct GraphToMap {
 // `options` apply to every graph, but the slots, inputs and initializers that they name need to
 // exist in only one of the graphs.
 //
-// Errors: kAmbiguous (two results are possible; both are listed), kMismatch (shape or element type
-// differ within the chosen key_prefix), kNotFound (a weight is missing, a key is unused, nothing
-// matches, an option names something that does not exist), kInvalidArgument (for example a bad
-// regular expression, or Unmatched::kKeep with several graphs, which leaves open which graph gets
-// the new initializers). A message shows at most kMaxListed names of each list; Error::details has
-// the full lists and the options that may help. With several graphs, a sentence about one graph
-// begins with the name of the graph. Errors of the evidence functions are passed on.
+// A message shows at most kMaxListed names of each list. Error::details has the full lists and the
+// options that may help. With several graphs, a sentence about one graph begins with the name of
+// the graph.
+//
+// Errors:
+// - kAmbiguous if two results are possible. Both are listed.
+// - kMismatch if a shape or an element type differs within the chosen key_prefix.
+// - kNotFound if a weight is missing, a key is unused, nothing matches, or an option names
+//   something that does not exist.
+// - kInvalidArgument, for example for a bad regular expression. Unmatched::kKeep is invalid with
+//   several graphs, because it does not say which graph gets the new initializers.
+// - Errors of the evidence functions are passed on.
 [[nodiscard]] Result<std::vector<Mapping>> map_graphs(std::span<const GraphToMap> graphs,
                                                       const MappingKeys& keys,
                                                       const MappingOptions& options);

@@ -124,9 +124,10 @@ class Model {
  public:
   // Reads and parses the model file `path`, except for tensor data, which is left in the file. The
   // file stays open. A model of 2 GB therefore needs only the memory for its graph. Errors:
-  // kNotFound, kIo; kUnsupported for files of more than 2^31-1 bytes and for subgraphs nested too
-  // deeply; kCorrupt if the file is not an ONNX model (the message says what it seems to be: a
-  // checkpoint, a web page, ...), has no graph, or has external_data entries that break the rules.
+  // kNotFound, kIo, kUnsupported for files of more than 2^31-1 bytes and for subgraphs nested too
+  // deeply, and kCorrupt for a file without a graph or with external_data entries that break the
+  // rules. If the file is not an ONNX model at all, the error is kCorrupt, and the message says
+  // what the file seems to be (a checkpoint, a web page, ...).
   [[nodiscard]] static Result<Model> load(const std::filesystem::path& path);
 
   // Creates a Model from a message in memory. Locations of its external data are relative to

@@ -91,10 +91,15 @@ struct ProvidedOptions {
 };
 
 // Returns a checkpoint with these tensors, in the given order; its format() is "loose". No bytes
-// are read, and `make` is not called. Errors: kInvalidArgument if a name is missing, not UTF-8 or
-// used twice, if dimensions or strides are negative, too many or too large, if conj or neg is set
-// for a type that has no such bit, if a view reaches outside its bytes, or if data is null;
-// kCorrupt if a range is not inside its file; kNotFound, kIo. The message names the tensor.
+// are read, and `make` is not called.
+//
+// Errors (the message names the tensor):
+// - kInvalidArgument if a name is missing, not UTF-8 or used twice.
+// - kInvalidArgument if dimensions or strides are negative, too many or too large, if a view
+//   reaches outside its bytes, or if data is null.
+// - kInvalidArgument if conj or neg is set for a type that has no such bit.
+// - kCorrupt if a range is not inside its file.
+// - kNotFound, kIo.
 [[nodiscard]] Result<Checkpoint> checkpoint_of(std::vector<ProvidedTensor> tensors,
                                                const ProvidedOptions& options = {});
 

@@ -79,17 +79,17 @@ inline constexpr std::size_t kMaxRecipeRank = 64;  // torch's limit on dimension
 [[nodiscard]] Recipe turned_once_more(Recipe recipe);
 
 // Returns the shape of the result if the recipe is applied to a contiguous tensor of the given
-// shape. Errors: kMismatch if the shape does not allow a step; kInvalidArgument for more than
-// kMaxRecipeSteps steps, a cast that is not the last one, or numbers that are invalid for every
-// tensor.
+// shape. Fails with kMismatch if the shape does not allow a step. Fails with kInvalidArgument for
+// more than kMaxRecipeSteps steps, a cast that is not the last step, and numbers that are invalid
+// for every tensor.
 [[nodiscard]] Result<Shape> apply_recipe(const Recipe& recipe, const Shape& shape);
 
 // Applies the recipe to a view, and returns a view of the same storage with other strides. The
 // elements of the returned view, in row-major order, are the elements of the result. If a reshape
 // merges dimensions that a single stride cannot describe, as after a transpose, the view keeps
 // these dimensions separate. In this case use the overload for shapes to get the shape of the
-// result. Errors as for that overload; also kMismatch if elements share bytes, or if no strides
-// describe the elements (a reshape or slice that cuts through merged dimensions).
+// result. Errors are those of that overload. Also fails with kMismatch if elements share bytes, or
+// if no strides describe the elements (a reshape or slice that cuts through merged dimensions).
 [[nodiscard]] Result<TensorView> apply_recipe(const Recipe& recipe, TensorView view);
 
 }  // namespace onnx_external

@@ -273,11 +273,12 @@ struct SaveRequest {
 // (kInvalidArgument). ExistingData::kStay is treated as kMove. With several models, Dedup::kStorage
 // is treated as Dedup::kContent, because equal weights of different models can be recognized only
 // by their bytes. There are two exceptions: with kLink, ranges of one file are recognized by their
-// offsets, and bytes that are produced on demand (provided_tensors.h) cannot be compared. Errors:
-// kNotFound, with a list, if weights have no data (names that nothing defines, initializers without
-// data, inputs that have the names of weights), unless mapping.partial is kAllow; kNotFound also if
-// there are no weights to move. If a model has a manifest, the copied bytes are checked against it.
-// In all other respects this function works like save_graphs_with_external_data().
+// offsets, and bytes that are produced on demand (provided_tensors.h) cannot be compared. Fails
+// with kNotFound, with a list, if weights have no data (names that nothing defines, initializers
+// without data, inputs that have the names of weights), unless mapping.partial is kAllow. Also
+// fails with kNotFound if there are no weights to move. If a model has a manifest, the copied bytes
+// are checked against it. In all other respects this function works like
+// save_graphs_with_external_data().
 [[nodiscard]] Result<SaveReport> relayout_models(const SaveTarget& target,
                                                  std::span<const GraphToSave> models,
                                                  const SaveOptions& options = {});
@@ -324,13 +325,17 @@ struct SaveRequest {
 // write_plan(). If `target.folder` is empty, no folder is read, and the plan assumes that the
 // output folder is empty. The result does not depend on the number of threads.
 //
-// Errors: kAlreadyExists if the model or its data exists and may not be replaced; kInvalidArgument
-// for names that are not plain file names, numbers out of range, more than kMaxShards shards,
-// options that cannot be combined, and, with kLink, a file that is outside the folder or has
-// several names; kUnsupported for a tensor that ONNX cannot hold, for a model of more than 2^31-1
-// bytes, for data of the model that exceeds PlanOptions::max_expand, and for a tensor that is not a
-// plain, aligned range of a file (with kLink); kMismatch for a type that differs from the type of
-// the slot, and for a model that differs from its manifest; kNotFound, kCorrupt, kIo, kCancelled.
+// Errors:
+// - kAlreadyExists if the model or its data exists and may not be replaced.
+// - kInvalidArgument for names that are not plain file names, numbers out of range, more than
+//   kMaxShards shards, and options that cannot be combined. With kLink, this includes a file that
+//   is outside the folder or has several names.
+// - kUnsupported for a tensor that ONNX cannot hold, a model of more than 2^31-1 bytes, and data of
+//   the model that exceeds PlanOptions::max_expand. With kLink, this includes a tensor that is not
+//   a plain, aligned range of a file.
+// - kMismatch if a tensor's type differs from the type of its slot, or if the model differs from
+//   its manifest.
+// - kNotFound, kCorrupt, kIo, kCancelled.
 [[nodiscard]] Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint,
                                          const Mapping& mapping, const SaveTarget& target,
                                          const PlanOptions& options, const WriteOptions& write);

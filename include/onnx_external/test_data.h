@@ -88,10 +88,10 @@ struct TestData {
 // names are equal, or are equal if dots count as underscores, or spell the parts of a cache
 // differently (docs/formats.md). Positional arguments are matched to the remaining inputs in order.
 // If no keyword argument matches and there are as many arguments as inputs, all arguments are
-// matched in order. Errors: kMismatch for an input without a tensor, too many positional tensors, a
-// different element type or rank, or a cache's keys where the graph expects values; kUnsupported
-// for a type that ONNX lacks, or more than kMaxTestDataSets sets. Sizes of dimensions are not
-// compared here, but by check_test_data().
+// matched in order. Fails with kMismatch for an input without a tensor, for too many positional
+// tensors, for a different element type or rank, and if the graph expects the values of a cache
+// where its keys were recorded. Fails with kUnsupported for a type that ONNX lacks, and for more
+// than kMaxTestDataSets sets. Sizes of dimensions are not compared here, but by check_test_data().
 [[nodiscard]] Result<TestData> plan_test_data(std::span<const GraphInput> inputs,
                                               std::span<const Checkpoint> recordings);
 

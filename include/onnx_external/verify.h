@@ -143,8 +143,8 @@ struct VerifyOptions {
 
 // Returns the path of the model file for a file or a folder. A file is returned unchanged. For a
 // folder, the result is its only *.onnx file, or its "model.onnx" if there are several. Functions
-// that take one model find it in this way. Errors: kNotFound if the folder has no model;
-// kAmbiguous, with the names, if it has several and none is "model.onnx".
+// that take one model find it in this way. Fails with kNotFound if the folder has no model. If the
+// folder has several models and none is "model.onnx", fails with kAmbiguous and lists the names.
 [[nodiscard]] Result<std::filesystem::path> find_model(const std::filesystem::path& path);
 // Works like find_model(), but returns all models in a folder if they were saved together as one
 // set.
@@ -229,9 +229,9 @@ struct ModelToVerify {
 // Determines the expected contents of a saved model's initializers by mapping the checkpoint again.
 // For initializers that the mapping leaves open, the manifest is used. This requires that `options`
 // choose no pairs (match, prefix, renames, derived, map) and that the checkpoint has all tensors
-// that the manifest names. Errors are those of Model::load() and map_tensors(). The mapping must
-// succeed with `options` or, if the manifest may be used, with these options combined with the
-// options of the save.
+// that the manifest names. The mapping must succeed with `options` or, if the manifest may be used,
+// with these options combined with the options of the save. Errors are those of Model::load() and
+// map_tensors().
 [[nodiscard]] Result<std::vector<ExpectedTensor>> expected_tensors(
     const std::filesystem::path& model_path, const Checkpoint& checkpoint,
     const MappingOptions& options);

@@ -129,9 +129,11 @@ class StagedSave {
 // With Layout::kLink only the model and its manifest are written, and only tensors that stay inline
 // are read.
 //
-// Errors: kIo; kBusy; kCorrupt if a source is damaged; kCancelled; kAlreadyExists; kInvalidArgument
-// for a checksum with kLink, because whole files would have to be read, and for a team if tensors
-// are not in files.
+// Errors:
+// - kCorrupt if a source is damaged.
+// - kInvalidArgument for a checksum with kLink, because whole files would have to be read.
+// - kInvalidArgument for a team if tensors are not in files.
+// - kAlreadyExists, kBusy, kCancelled, kIo.
 [[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, std::span<const Model> models,
                                             const Checkpoint& checkpoint,
                                             const std::filesystem::path& out_dir,
@@ -186,9 +188,10 @@ struct WriterOptions {
 // folder, in this process or another, fails immediately with kBusy.
 class Writer {
  public:
-  // Creates a writer for the model file `model`, whose folder is created if it is missing. Errors:
-  // kInvalidArgument for a name that does not end with ".onnx", for kInline, kLink and an alignment
-  // out of range; kBusy; errors of plan_save() for names and existing files.
+  // Creates a writer for the model file `model`, whose folder is created if it is missing. Fails
+  // with kInvalidArgument for a name that does not end with ".onnx", for the layouts kInline and
+  // kLink, and for an alignment out of range. Other errors are kBusy and those of plan_save() for
+  // names and existing files.
   [[nodiscard]] static Result<Writer> create(const std::filesystem::path& model,
                                              const WriterOptions& options = {});
   Writer(Writer&&) noexcept;
@@ -217,14 +220,21 @@ class Writer {
   // initializer of that name, its data is replaced; otherwise one is appended, in the order of the
   // names. Inputs of that name are removed (from IR version 4 on). Then verifies the written data,
   // writes the model and its manifest, and publishes the model and its data. No add() may run at
-  // the same time. Errors: kMismatch if the graph states another type or shape for a tensor that
-  // was added, or if a node reads weights whose types or shapes it does not accept;
-  // kInvalidArgument if the model has other external data; kNotFound, with a list, if the model
-  // lacks weights (names that nothing defines, initializers without data). After these errors
-  // finish() may be called again, with a corrected model. Other errors: kMismatch if the bytes on
-  // the disk differ from those that were written (the message names the tensor); kIo; kCancelled.
-  // These errors remove everything that was written. After them, and after success, every further
-  // call fails with kInvalidArgument.
+  // the same time.
+  //
+  // After these errors, finish() may be called again with a corrected model:
+  // - kMismatch if the graph states another type or shape for a tensor that was added, or if a node
+  //   reads weights whose types or shapes it does not accept.
+  // - kInvalidArgument if the model has other external data.
+  // - kNotFound, with a list, if the model lacks weights (names that nothing defines, initializers
+  //   without data).
+  //
+  // After these errors, everything that was written is removed:
+  // - kMismatch if the bytes on the disk differ from those that were written. The message names the
+  //   tensor.
+  // - kIo, kCancelled.
+  //
+  // After these errors, and after success, every further call fails with kInvalidArgument.
   [[nodiscard]] Status finish(onnx::ModelProto model);
   // Finishes with a loaded model, which must already have the initializers that add() returned
   // (otherwise kInvalidArgument). The model's other tensors may have their data in the file from

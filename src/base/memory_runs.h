@@ -57,9 +57,9 @@ class MemoryRuns {
   // Returns the offset of the first byte of made[index].
   [[nodiscard]] std::uint64_t offset_of_made(std::size_t index) const;
 
-  // Returns the bytes without copying them. Errors: kCorrupt unless they are inside one run;
-  // kUnsupported for made bytes that are not held. The span is valid as long as this object and,
-  // for made bytes, the `Held` value exist.
+  // Returns the bytes without copying them. Fails with kCorrupt unless the bytes are inside one
+  // run, and with kUnsupported for made bytes that are not held. The span is valid as long as this
+  // object and, for made bytes, the `Held` value exist.
   [[nodiscard]] Result<std::span<const std::byte>> bytes(std::uint64_t offset,
                                                          std::uint64_t length) const;
 

@@ -23,8 +23,8 @@ namespace onnx_external {
 // tensor, this tensor replaces that of the base model, as in peft.
 //
 // `base` is the path of the base model's checkpoint; its config.json states the type of model.
-// Errors: kUnsupported if the adapter has more than two matrices per weight, such as DoRA;
-// kMismatch or kNotFound if the adapter belongs to another base model; kCorrupt if it is damaged.
+// Fails with kUnsupported if the adapter has more than two matrices per weight, such as DoRA, with
+// kMismatch or kNotFound if it belongs to another base model, and with kCorrupt if it is damaged.
 [[nodiscard]] Status merge_adapter(const std::filesystem::path& folder,
                                    const std::filesystem::path& base, const OpenOptions& options,
                                    CheckpointAccess::Contents& contents);

@@ -43,8 +43,9 @@ struct GraphValue {
 // The main graph. Immutable. The onnx::GraphProto must outlive this object.
 class ValueGraph {
  public:
-  // Errors: kCorrupt if a name is defined twice, if the graph has a cycle, or if its nodes are not
-  // in topological order; kUnsupported if subgraphs are nested deeper than kMaxGraphDepth.
+  // Fails with kCorrupt if a name is defined twice, if the graph has a cycle, or if its nodes are
+  // not in topological order. Fails with kUnsupported if subgraphs are nested deeper than
+  // kMaxGraphDepth.
   [[nodiscard]] static Result<ValueGraph> of(const onnx::GraphProto& graph);
 
   [[nodiscard]] const onnx::GraphProto& graph() const { return *graph_; }

@@ -10,8 +10,9 @@
 namespace onnx_external {
 
 // Applies rule 1: fills slots with the pairs in MappingOptions::map, then with those in
-// MappingOptions::learned. Errors: kNotFound for names that do not exist, kAmbiguous for two keys
-// for the same slot, kInvalidArgument for a slot that is a user input, kMismatch.
+// MappingOptions::learned. Fails with kNotFound for names that do not exist, with kAmbiguous if two
+// keys are given for the same slot, with kInvalidArgument for a slot that is a user input, and with
+// kMismatch.
 [[nodiscard]] Status fill_explicit(MappingTask& task);
 
 // Applies rules 2 and 3: fills slots with the pairs that match under the chosen key prefix, if

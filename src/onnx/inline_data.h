@@ -55,8 +55,8 @@ class InlineReader {
 
   [[nodiscard]] std::uint64_t nbytes() const { return nbytes_; }
 
-  // Reads the next bytes. Errors: kIo; kCorrupt if the tensor has fewer bytes than its dims
-  // require, or, in the last call, if it has more.
+  // Reads the next bytes. Fails with kCorrupt if the tensor has fewer bytes than its dims require
+  // or, in the last call, if it has more. Fails with kIo if the file cannot be read.
   [[nodiscard]] Status read(std::span<std::byte> out);
 
  private:

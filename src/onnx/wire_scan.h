@@ -77,9 +77,10 @@ inline constexpr std::size_t kMaxWireSegments = 64;
 
 // Finds the data fields of the tensors that `filter` selects. Skips messages of fewer bytes than
 // filter.least_bytes. Takes linear time in the number of bytes that are not data, and needs memory
-// for the listed tensors. Errors: kCorrupt if the input is not a protobuf message (the message
-// states the offset); kUnsupported beyond kMaxMessageDepth and kMaxWireSegments, and if a message
-// has two values for a tensor field that is not repeated, which protobuf would merge.
+// for the listed tensors. Fails with kCorrupt if the input is not a protobuf message; the error
+// states the offset. Fails with kUnsupported beyond kMaxMessageDepth and kMaxWireSegments, and if a
+// message has two values for a tensor field that is not repeated, because protobuf would merge
+// them.
 [[nodiscard]] Result<WireScan> scan_model(const WireInput& input, const WireFilter& filter);
 
 // Replaces the bytes [begin, end) of the input, which are inside `message`, by `bytes` new bytes.

@@ -11,8 +11,8 @@ namespace onnx_external {
 
 // Reads tensors of equal size to find those with equal bytes (by CRC-32, then SHA-256), and plans
 // one range for all of them. Does nothing with kInline. The result does not depend on the number of
-// threads. Errors as for make_plan(); kIo, kCorrupt, kCancelled; kInvalidArgument with kLink, which
-// stores nothing.
+// threads. Errors are those of make_plan(), kIo, kCorrupt and kCancelled. With kLink, which stores
+// nothing, fails with kInvalidArgument.
 [[nodiscard]] Result<SavePlan> merge_equal_bytes(SavePlan plan, const SourceModels& models,
                                                  const Checkpoint& checkpoint,
                                                  const PlanOptions& options, int threads = 0,

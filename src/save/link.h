@@ -48,9 +48,9 @@ class LinkedRanges {
 
 // Fills in, for Layout::kLink, the names of the files to which a model in `out_dir` refers,
 // relative to that folder. These are files of the checkpoint, and files with the models' own
-// external data. Plans with other layouts are returned unchanged. Errors: kInvalidArgument if a
+// external data. Plans with other layouts are returned unchanged. Fails with kInvalidArgument if a
 // file is not in `out_dir` or below it, is a symbolic link or has several hard links (onnx rejects
-// both), or has a name that cannot be a location; kNotFound; kIo.
+// both), or has a name that cannot be a location. Other errors are kNotFound and kIo.
 [[nodiscard]] Result<SavePlan> link_files(SavePlan plan, const SourceModels& models,
                                           const Checkpoint& checkpoint,
                                           const std::filesystem::path& out_dir);

@@ -50,8 +50,9 @@ namespace onnx_external {
 // at a time, except that data() may be called from any thread.
 class Transaction {
  public:
-  // Begins a save. Errors: kAlreadyExists if the data folder or a data file exists, or if the model
-  // exists and must not be replaced or has another model's data; errors of check_target_limits().
+  // Begins a save. Fails with kAlreadyExists if the data folder or a data file exists, or if the
+  // model exists and must not be replaced or has another model's data. Other errors are those of
+  // check_target_limits().
   [[nodiscard]] static Result<Transaction> begin(OutputFolder out, TransactionOptions options);
   Transaction(Transaction&&) noexcept;
   Transaction& operator=(Transaction&&) = delete;

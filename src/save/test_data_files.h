@@ -25,10 +25,10 @@ namespace onnx_external {
 [[nodiscard]] Status fit_recordings(std::span<const GraphInput> graph, bool must_fit,
                                     RecordedInputs& inputs);
 
-// Checks in advance whether write_test_data() will succeed. Reads all recorded bytes. Errors:
+// Checks in advance whether write_test_data() will succeed. Reads all recorded bytes. Fails with
 // kAlreadyExists if the folder of an input set exists, unless overwriting is allowed and the folder
-// contains only recorded inputs; kCorrupt if a recording is damaged; kUnsupported for a tensor over
-// 2 GiB.
+// contains only recorded inputs. Fails with kCorrupt if a recording is damaged, and with
+// kUnsupported for a tensor over 2 GiB.
 [[nodiscard]] Status check_test_data_files(const RecordedInputs& inputs,
                                            const std::filesystem::path& out_dir,
                                            Overwrite overwrite);
@@ -41,8 +41,8 @@ struct TestDataOptions {
 };
 
 // Writes all input sets. Does nothing if there are no inputs. Needs memory for a buffer of 1 MiB.
-// Errors: kIo, also if a save is running in the folder; kMismatch if the bytes on the disk differ
-// from those that were written; errors of check_test_data_files().
+// Fails with kIo, also if a save is running in the folder, and with kMismatch if the bytes on the
+// disk differ from those that were written. Other errors are those of check_test_data_files().
 [[nodiscard]] Status write_test_data(const RecordedInputs& inputs,
                                      const std::filesystem::path& out_dir,
                                      const TestDataOptions& options);

@@ -10,8 +10,9 @@ namespace onnx_external {
 
 // Stores in the plan the CRC-32 of each tensor that comes from a model, if the model's manifest
 // records it for the same file and range. Does nothing for a model without a manifest, or if all
-// its tensors come from a checkpoint. Errors: kCorrupt if the manifest is invalid; kMismatch if the
-// manifest was written for another model file, or contradicts it; kIo.
+// its tensors come from a checkpoint. Fails with kCorrupt if the manifest is invalid, and with
+// kMismatch if it was written for another model file or contradicts the model file. If the manifest
+// cannot be read, the error is kIo.
 [[nodiscard]] Status note_recorded_crcs(const SourceModels& models, SavePlan& plan);
 
 }  // namespace onnx_external

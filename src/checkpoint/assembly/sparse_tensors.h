@@ -32,9 +32,9 @@ struct SparseTensor {
 // Returns a source of the dense tensor's bytes. Its element type is that of the values. This
 // function reads and checks all indices; the values are read later, by the source. Each index needs
 // 16 bytes of memory, and each value that must be summed needs 16 more. `budget` is charged before
-// they are read. Errors: kCorrupt for indices out of range or out of order, or parts with
-// inconsistent shapes; kUnsupported for several values for one element, if their type cannot be
-// summed. Requires: contiguous_nbytes of the shape and of each part succeed.
+// they are read. Fails with kCorrupt for indices that are out of range or out of order, and for
+// parts with inconsistent shapes. Fails with kUnsupported if an element has several values whose
+// type cannot be summed. Requires: contiguous_nbytes of the shape and of each part succeed.
 [[nodiscard]] Result<ReadSource> make_dense(const SparseTensor& tensor, MemoryBudget& budget);
 
 }  // namespace onnx_external

@@ -18,10 +18,10 @@ inline constexpr std::string_view kDcpSuffix = ".distcp";
 
 // Reads the format "dcp". `metadata` is the file `.metadata`. The data files next to it are opened
 // as by open_shard(), but only if selected tensors need them. A tensor that consists of one chunk
-// is a plain storage. A tensor that consists of several chunks is assembled while it is read.
-// Errors: kUnsupported for chunks that torch.save did not write, or that it compressed; kCorrupt
-// for chunks that leave a hole, overlap, or do not have the declared type and shape, and for slices
-// that share bytes.
+// is a plain storage. A tensor that consists of several chunks is assembled while it is read. Fails
+// with kUnsupported for chunks that torch.save did not write, or that it compressed. Fails with
+// kCorrupt for chunks that leave a hole, overlap, or do not have the declared type and shape, and
+// for slices that share bytes.
 [[nodiscard]] Result<FileContents> read_dcp(std::shared_ptr<const SourceFile> metadata,
                                             const OpenOptions& options);
 

@@ -46,10 +46,10 @@ struct DcpItem {
   std::vector<DcpChunk> chunks;
 };
 
-// Returns the items in the order of the file. Their names are unique. Errors: kUnsupported for
-// another kind of metadata, or transformed bytes; kCorrupt for values of the wrong type, a chunk
-// without a storage location, or an unsafe file name. The work is bounded by the size of the
-// pickle, even if the pickle refers to the same objects many times. A pure function.
+// Returns the items in the order of the file. Their names are unique. Fails with kUnsupported for
+// another kind of metadata and for transformed bytes. Fails with kCorrupt for values of the wrong
+// type, a chunk without a storage location, and an unsafe file name. The work is bounded by the
+// size of the pickle, even if the pickle refers to the same objects many times. A pure function.
 [[nodiscard]] Result<std::vector<DcpItem>> parse_dcp_metadata(const Pickle& pickle);
 
 }  // namespace onnx_external

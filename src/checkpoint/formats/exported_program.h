@@ -19,9 +19,9 @@ namespace onnx_external {
 // (non-persistent buffers, and tensors in the code). If an archive holds several programs, the key
 // selects one by name; the key "." or kEverything lists the tensors of all programs, prefixed with
 // the programs' names. With kRecordedInputs, lists the program's example inputs instead; kNotFound
-// if there are none. Errors as for read_torch_zip(); also kAmbiguous for several programs if no key
-// is given, and kUnsupported for archives that contain only compiled code and for programs without
-// their weights. Requires: is_exported_program(zip).
+// if there are none. Errors are those of read_torch_zip(). Also fails with kAmbiguous for several
+// programs if no key is given, and with kUnsupported for archives that contain only compiled code
+// and for programs without their weights. Requires: is_exported_program(zip).
 [[nodiscard]] Result<FileContents> read_exported_program(const ZipArchive& zip,
                                                          const OpenOptions& options);
 

@@ -22,9 +22,9 @@ namespace onnx_external {
 
 // Reads the format "torch-legacy", written by torch 0.1.10 to 1.5, and by later versions with
 // _use_new_zipfile_serialization=False. The result has one Storage, a plain range of the file, for
-// each storage that a listed tensor views. Errors: kCorrupt for a storage that is missing,
-// duplicated or past the end of the file, or whose size differs from the size in the pickle;
-// kUnsupported for storages of unknown classes.
+// each storage that a listed tensor views. Fails with kCorrupt for a storage that is missing,
+// duplicated or past the end of the file, or whose size differs from the size in the pickle. Fails
+// with kUnsupported for storages of unknown classes.
 [[nodiscard]] Result<FileContents> read_torch_legacy(std::shared_ptr<const SourceFile> file,
                                                      const OpenOptions& options);
 

@@ -13,10 +13,11 @@
 
 namespace onnx_external {
 
-// Returns all weights of a model, in the order of the architecture's table, layer by layer. Errors:
-// kUnsupported for an unsupported architecture, which the message states, and for files without
-// weights; kCorrupt for missing or inconsistent metadata; kMismatch for tensors that are missing or
-// unexpected, or whose shapes contradict the metadata. A pure function.
+// Returns all weights of a model, in the order of the architecture's table, layer by layer. Fails
+// with kUnsupported for an unsupported architecture, which the message states, and for files
+// without weights. Fails with kCorrupt for missing or inconsistent metadata. Fails with kMismatch
+// for tensors that are missing or unexpected, or whose shapes contradict the metadata. A pure
+// function.
 [[nodiscard]] Result<std::vector<GgufWeight>> name_gguf_weights(const GgufMetadata& metadata,
                                                                 std::span<const GgufTensor> tensors,
                                                                 std::uint64_t tokens);

@@ -51,8 +51,8 @@ struct Children {
 // Returns the parts of a value. Each call charges the budget, even if the same container was
 // charged before, because every copy takes time and memory. The state of a dict, where state_dict()
 // stores `_metadata`, is ignored. The parts of other objects are their arguments, the elements
-// added to them, and their attributes. Errors: kCorrupt for duplicate keys; kUnsupported if the
-// budget is used up; errors of the function for a class.
+// added to them, and their attributes. Fails with kCorrupt for duplicate keys, with kUnsupported if
+// the budget is used up, and with any error of a class's flattening function.
 [[nodiscard]] Result<Children> children_of(const Pickle& pickle, NodeId id,
                                            const ClassFlattening* classes, WalkBudget& budget);
 

@@ -34,8 +34,8 @@ class ScriptClasses {
 
   [[nodiscard]] std::string archive() const { return zip_.name(); }
 
-  // Returns a class, or nullptr if the archive has no code for it. Errors: kCorrupt for a damaged
-  // record; kUnsupported for more than kMaxScriptCodeBytes of code, or more than
+  // Returns a class, or nullptr if the archive has no code for it. Fails with kCorrupt for a
+  // damaged record. Fails with kUnsupported for more than kMaxScriptCodeBytes of code, or more than
   // kMaxInflatedScriptCodeBytes of code in compressed records.
   [[nodiscard]] Result<const ScriptClass*> find(std::string_view module, std::string_view name);
 

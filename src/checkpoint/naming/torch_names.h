@@ -36,8 +36,8 @@ struct NamedTensors {
 // Names the tensors of one dict (choose_state_dict.h). If `key` is empty, these are the dict's
 // values and the contents of its lists, tuples and flattened objects, but not the contents of dicts
 // in it. If a key is given ("." is the root), all contents of the dict are named except opaque
-// objects. Errors: kNotFound if there is no dict or no such key; kAmbiguous (the message lists the
-// candidates); kCorrupt for duplicate names.
+// objects. Fails with kNotFound if there is no dict or no such key, with kAmbiguous if there are
+// several candidates (the message lists them), and with kCorrupt for duplicate names.
 [[nodiscard]] Result<NamedTensors> name_state_dict(const Pickle& pickle, const std::string& key,
                                                    const ClassFlattening* classes = nullptr);
 

@@ -95,10 +95,10 @@ class Pickle {
  public:
   static constexpr std::size_t kAll = static_cast<std::size_t>(-1);
 
-  // Parses a pickle up to STOP; bytes after it are ignored, as in torch. Errors: kCorrupt, with a
-  // message "byte N: opcode 'X': ..."; kUnsupported for opcodes that do not occur in checkpoints
-  // (EXT, PERSID, out-of-band buffers), for more than PickleText::max_nodes nodes, and for more
-  // than kMaxReferencesPerNode times as many references.
+  // Parses a pickle up to STOP; bytes after it are ignored, as in torch. Fails with kCorrupt and a
+  // message "byte N: opcode 'X': ..." for an invalid pickle. Fails with kUnsupported for opcodes
+  // that do not occur in checkpoints (EXT, PERSID, out-of-band buffers), for more than
+  // PickleText::max_nodes nodes, and for more than kMaxReferencesPerNode times as many references.
   [[nodiscard]] static Result<Pickle> parse(std::string bytes);
   [[nodiscard]] static Result<Pickle> parse(PickleText text);
 

@@ -13,9 +13,9 @@ namespace onnx_external {
 // ndarray do not count.
 [[nodiscard]] bool is_array(const Pickle& pickle, NodeId id);
 
-// Reads the declaration of an array or scalar. Errors: kUnsupported for element types that are not
-// numeric (objects, text, dates, records), and for arrays in an unusual form; kCorrupt for
-// arguments of the wrong type. Requires: is_array(pickle, id).
+// Reads the declaration of an array or scalar. Fails with kUnsupported for element types that are
+// not numeric (objects, text, dates, records) and for arrays in an unusual form. Fails with
+// kCorrupt for arguments of the wrong type. Requires: is_array(pickle, id).
 [[nodiscard]] Result<TensorDeclaration> declared_array(const Pickle& pickle, NodeId id);
 
 }  // namespace onnx_external

@@ -64,10 +64,10 @@ struct TensorDeclaration {
 // Errors: kUnsupported for an unknown class; kCorrupt.
 [[nodiscard]] Result<TensorDeclaration> declared_storage(const Pickle& pickle, NodeId id);
 
-// Unwraps parameters and subclasses, and reads the rebuild call. Errors: kUnsupported for nested
-// and meta tensors, wrapper subclasses, packed quantized tensors, and unknown element types (the
-// message states the reason); kCorrupt for arguments of the wrong type. Requires: is_tensor(pickle,
-// id) (torch_objects.h).
+// Unwraps parameters and subclasses, and reads the rebuild call. Fails with kUnsupported for nested
+// and meta tensors, wrapper subclasses, packed quantized tensors, and unknown element types; the
+// message states the reason. Fails with kCorrupt for arguments of the wrong type. Requires:
+// is_tensor(pickle, id) (torch_objects.h).
 [[nodiscard]] Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id);
 
 }  // namespace onnx_external

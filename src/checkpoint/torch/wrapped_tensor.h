@@ -20,9 +20,9 @@ struct LocalTensor {
   Shape shape;
 };
 
-// Reads a DTensor from the arguments of _rebuild_wrapper_subclass and the state. Errors:
-// kUnsupported for any other class and for a DTensor whose processes held partial sums (the message
-// states the class and how to proceed); kCorrupt.
+// Reads a DTensor from the arguments of _rebuild_wrapper_subclass and the state. Fails with
+// kUnsupported for any other class and for a DTensor whose processes held partial sums; the message
+// states the class and how to proceed. Fails with kCorrupt for invalid arguments.
 [[nodiscard]] Result<LocalTensor> local_tensor(const Pickle& pickle, Arguments wrapper,
                                                NodeId state);
 

@@ -73,10 +73,10 @@ struct StoredRows {
 };
 
 // Writes codes, scales and zero points or terms of the rows (packed_layout.h). `order` is the
-// result of order_by_group(), or empty. Errors: kUnsupported for a scale or term that is too large
-// for its type; kCorrupt for a zero point that CodeZeros::kIntegers does not allow. `first_row` is
-// the index of the first row, for error messages. Requires: kept_form() returned the form; the
-// sizes match; each code is below 2^bits.
+// result of order_by_group(), or empty. Fails with kUnsupported for a scale or term that is too
+// large for its type, and with kCorrupt for a zero point that CodeZeros::kIntegers does not allow.
+// `first_row` is the index of the first row, for error messages. Requires: kept_form() returned the
+// form; the sizes match; each code is below 2^bits.
 [[nodiscard]] Status keep_rows(const KeptForm& form, std::span<const std::int32_t> order,
                                std::uint64_t first_row, const StoredRows& rows,
                                const PackedRows& out);

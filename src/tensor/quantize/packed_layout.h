@@ -36,7 +36,7 @@ struct PackedLayout {
   friend bool operator==(const PackedLayout&, const PackedLayout&) = default;
 };
 
-// Computes the layout of a matrix. Errors: kInvalidArgument as for check_scheme(); kCorrupt for
+// Computes the layout of a matrix. Errors are those of check_scheme(). Also fails with kCorrupt for
 // negative dimensions, and if the three tensors together have more than 2^63-1 bytes.
 [[nodiscard]] Result<PackedLayout> packed_layout(const Scheme& scheme, std::int64_t rows,
                                                  std::int64_t columns);

@@ -1,4 +1,4 @@
-"""The commands in Python, run in this process: another one would import torch again."""
+"""Runs the Python commands in this process, because another process would import torch again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnx_external.__main__ import main
 
 
 def run(*arguments: Any) -> subprocess.CompletedProcess[str]:
-    """Return what `onnx-external ARGUMENTS` prints, and its exit code."""
+    """Return the output of `onnx-external ARGUMENTS` and its exit code."""
     line = ["onnx-external", *map(str, arguments)]
     out, err = io.StringIO(), io.StringIO()
     with (

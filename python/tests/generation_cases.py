@@ -1,6 +1,6 @@
-"""Small decoders of random weights, and the tokens that runtimes make of what is exported of them.
+"""Small decoders with random weights, and the tokens that runtimes generate with their exports.
 
-`tests/generation/campaign.py` runs all of them, `test_generation.py` a few.
+`tests/generation/campaign.py` runs all of them, and `test_generation.py` runs a few.
 """
 
 from pathlib import Path
@@ -37,7 +37,7 @@ _GROUPED = {**_SIZES, "num_key_value_heads": 2}
 _SLIDING = {**_GROUPED, "sliding_window": WINDOW}
 _MIXED = {**_SLIDING, "head_dim": 16, "layer_types": ["sliding_attention", "full_attention"]}
 
-# The class of each, and what its config says; `WINDOW` is far shorter than the texts.
+# The class and config of each architecture. `WINDOW` is much shorter than the sequences.
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaForCausalLM", _GROUPED),
     "qwen2": ("Qwen2ForCausalLM", _GROUPED),
@@ -100,7 +100,7 @@ def save(name: str, folder: Path) -> Any:
 
 
 def tokenizer() -> Any:
-    """Return a tokenizer of bytes and a few pairs of them."""
+    """Return a tokenizer with one token per byte, and a few for pairs of bytes."""
     made = Tokenizer(models.BPE(unk_token="<unk>"))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -123,14 +123,14 @@ def tokenizer() -> Any:
 
 
 def rows_of(count: int, same: bool) -> list[list[int]]:
-    """Return prompts: of one length, or of several."""
+    """Return prompts that have the same length or different lengths."""
     torch.manual_seed(count)
     lengths = LENGTHS[:1] * count if same else LENGTHS[:count]
     return [torch.randint(4, 300, (length,)).tolist() for length in lengths]
 
 
 def wanted(model: Any, rows: list[list[int]]) -> list[list[int]]:
-    """Return the tokens that generate() adds, to a row padded on the left."""
+    """Return the tokens that generate() appends to each row, which is padded on the left."""
     longest = max(map(len, rows))
     ids = torch.full((len(rows), longest), PAD)
     mask = torch.zeros_like(ids)
@@ -145,7 +145,7 @@ def wanted(model: Any, rows: list[list[int]]) -> list[list[int]]:
 
 
 def by_genai(folder: Path, rows: list[list[int]]) -> list[list[int]]:
-    """Return the tokens that onnxruntime-genai adds; it masks padding on the right."""
+    """Return the tokens that onnxruntime-genai appends. It masks padding on the right."""
     import onnxruntime_genai as genai
 
     model = genai.Model(str(folder))
@@ -163,14 +163,14 @@ def by_genai(folder: Path, rows: list[list[int]]) -> list[list[int]]:
 
 
 def by_ours(folder: Path, rows: list[list[int]]) -> list[list[int]]:
-    """Return the tokens that oe.generate would add, were there no token that ends a text."""
+    """Return the tokens that oe.generate would append if there were no end-of-sequence token."""
     decoder = Decoder(folder)
     decoder.ends = set()
     return decoder.generate(rows, TOTAL - max(map(len, rows)))
 
 
 def same_until_the_end(found: list[list[int]], other: list[list[int]]) -> bool:
-    """Return whether rows agree up to where one would end, which only the other one avoids."""
+    """Return whether rows agree up to an end-of-sequence token that only the other one avoids."""
     for one, two in zip(found, other, strict=True):
         end = one.index(EOS) if EOS in one else len(one)
         if one[:end] != two[:end]:
@@ -179,5 +179,5 @@ def same_until_the_end(found: list[list[int]], other: list[list[int]]) -> bool:
 
 
 def has_window(model: Any) -> bool:
-    """Return whether a layer sees only a part of the text."""
+    """Return whether a layer attends only to a window of the sequence."""
     return getattr(model.config, "sliding_window", None) is not None

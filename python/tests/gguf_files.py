@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-# The types of values of metadata, and how struct writes them.
+# The types of metadata values, and their formats in struct.
 VALUES = {
     "uint8": (0, "B"),
     "int8": (1, "b"),
@@ -29,7 +29,7 @@ VALUES = {
     "int64": (11, "q"),
     "float64": (12, "d"),
 }
-# The types of tensors that numpy has.
+# The tensor types that numpy has.
 TENSORS = {
     "float32": 0,
     "float16": 1,
@@ -43,7 +43,7 @@ TENSORS = {
 
 
 class Typed:
-    """A value of metadata, with its type where that of Python leaves a choice."""
+    """A metadata value, with its GGUF type if the Python type does not determine it."""
 
     def __init__(self, kind: str, value: Any) -> None:
         self.kind = kind
@@ -51,7 +51,7 @@ class Typed:
 
 
 class Blocks:
-    """A tensor of quantized blocks: the bytes, and the shape in values."""
+    """A tensor of quantized blocks: its bytes, and its shape counted in values."""
 
     def __init__(self, kind: int, shape: tuple[int, ...], data: bytes) -> None:
         self.kind = kind
@@ -71,10 +71,9 @@ def gguf_bytes(
 
     Args:
         metadata: numbers, texts, lists, or `Typed`; integers become uint32, floats float32.
-        tensors: numpy's shapes; the file has the dimensions reversed.
-        version: of the format.
-        order: "<" or ">", of struct.
-        alignment: of the tensors; one other than 32 must be in the metadata too.
+        tensors: numpy's shapes; the file has the dimensions reversed. version: the version of the
+        format. order: the byte order as in struct, "<" or ">". alignment: the alignment of the
+        tensors. If it is not 32, the metadata must also state it.
     """
     tensors = tensors or {}
     head = b"GGUF" + struct.pack(f"{order}IQQ", version, len(tensors), len(metadata))

@@ -1,7 +1,7 @@
-"""Makes tiny models of the architectures of GGUF, as the converter of llama.cpp stores them.
+"""Makes tiny models of GGUF architectures, as the converter of llama.cpp stores them.
 
-Each maker returns the weights under the names of transformers; `stored` turns them into the tensors
-of a file by the converter's rules, which are written here the other way round than in the library.
+Each maker returns the weights under the names of transformers; `stored` applies the converter's
+rules to get the tensors of a file. The library implements the inverse of these rules.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _GPT2: Shapes = {
 }
 _SHARED_GATE: Shapes = {"mlp.shared_expert_gate.weight": (1, WIDTH)}
 
-# The weights of a layer, and whether the head is tied.
+# The shapes of a layer's weights, and whether the head is tied.
 LAYER: dict[str, Shapes] = {
     "llama": _TWO | _attention() | _MLP,
     "llama with biases": _TWO | _attention(bias=True, out_bias=True) | _MLP,
@@ -121,7 +121,7 @@ WITH_EXPERTS = ("mixtral", "qwen2moe", "qwen3moe", "gpt-oss")
 
 
 def make(kind: str, width: int = WIDTH) -> Made:
-    """Make a model: its metadata, and its weights as transformers names and lays them out."""
+    """Make a model; return its metadata, and its weights with transformers' names and layout."""
     architecture = "llama" if kind in ("mixtral", "llama with biases") else kind
     numbers: dict[str, Any] = {
         "block_count": LAYERS,
@@ -159,7 +159,7 @@ def make(kind: str, width: int = WIDTH) -> Made:
     return Made(metadata, weights)
 
 
-# What llama.cpp calls the weights of a layer.
+# The names of a layer's weights in llama.cpp.
 _NAMES = {
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
@@ -207,7 +207,7 @@ _TOP = {
 
 
 def permuted(rows: Array, heads: int) -> Array:
-    """Return rows in the order in which llama.cpp turns pairs of them."""
+    """Return the rows in the order in which llama.cpp rotates pairs of rows."""
     halves = rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:])
     return halves.swapaxes(1, 2).reshape(rows.shape)
 
@@ -215,7 +215,7 @@ def permuted(rows: Array, heads: int) -> Array:
 def stored(
     kind: str, weights: dict[str, Array], *, single_experts: bool = False
 ) -> dict[str, Array]:
-    """Return the tensors of a file that has these weights."""
+    """Return the tensors of a GGUF file with these weights."""
     tensors: dict[str, Array] = {}
     stacks: dict[str, list[Array]] = {}
     for name, weight in weights.items():

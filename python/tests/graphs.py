@@ -1,4 +1,4 @@
-"""Graphs for the tests, and what onnx reads of a saved model."""
+"""Makes graphs for the tests, and reads saved models with onnx."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def value(name: str, dtype: str, shape: tuple[int, ...]) -> Any:
 
 
 def open_graph(slots: dict[str, tuple[str, tuple[int, ...]]], as_inputs: bool = False) -> Any:
-    """Return a model in which an Identity reads every slot: a name without a value, or an input."""
+    """Return a model in which an Identity reads each slot, an undefined name or an input."""
     nodes = [helper.make_node("Identity", [name], [f"out.{name}"]) for name in slots]
     forms = [value(name, *form) for name, form in slots.items()]
     outputs = [value(f"out.{name}", *form) for name, form in slots.items()]
@@ -65,7 +65,7 @@ def saved_bytes(path: Path) -> dict[str, bytes]:
 
 
 def places(path: Path) -> dict[str, tuple[str, int, int]]:
-    """Return the places of the bytes of every external initializer."""
+    """Return the file, offset and length of every external initializer."""
     model = onnx.load(model_file(path), load_external_data=False)
     found = {}
     for tensor in model.graph.initializer:
@@ -76,7 +76,7 @@ def places(path: Path) -> dict[str, tuple[str, int, int]]:
 
 
 def bytes_of_torch(tensor: Any) -> bytes:
-    """Return the bytes of a tensor in a file."""
+    """Return the bytes that a file would have for a tensor."""
     import torch
 
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()

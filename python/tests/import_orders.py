@@ -22,7 +22,8 @@ import numpy as np
 
 Names = tuple[str, ...]
 
-# Nobody may fork who has imported these: a child would end without the threads that it waits for.
+# A process that has imported one of these must not fork, because the child would wait for threads
+# that it lacks.
 START_THREADS = ("onnxruntime",)
 
 
@@ -33,7 +34,7 @@ def save_and_read(onnx_external: Any, tiny: Path, folder: Path) -> None:
     assert onnx_external.verify(folder, tiny / "checkpoint.pt").ok
     with onnx_external.open_checkpoint(tiny / "checkpoint.pt") as checkpoint:
         checkpoint["module.transformer.wte.weight"].numpy()
-    try:  # exceptions find their way through the libraries
+    try:  # exceptions pass through the libraries
         onnx_external.inspect(tiny / "no such file")
     except FileNotFoundError:
         return
@@ -41,7 +42,7 @@ def save_and_read(onnx_external: Any, tiny: Path, folder: Path) -> None:
 
 
 def use(name: str, tiny: Path, folder: Path) -> None:
-    """Lets a module that is imported do what it is for. No thread of it may stay: we fork."""
+    """Use an imported module. It must not leave any thread, because the process forks."""
     module: Any = sys.modules[name]
     if name == "onnx_external":
         save_and_read(module, tiny, folder)
@@ -55,7 +56,7 @@ def use(name: str, tiny: Path, folder: Path) -> None:
 
 
 def run_saved(tiny: Path, folder: Path) -> None:
-    """ONNX Runtime computes what torch did. It starts threads: only a process without children."""
+    """Check ONNX Runtime's result. This starts threads, so the process must not fork afterwards."""
     runtime: Any = sys.modules["onnxruntime"]
     expected = json.loads((tiny / "expected.json").read_text())
     session = runtime.InferenceSession(str(folder / "model.onnx"))
@@ -65,7 +66,7 @@ def run_saved(tiny: Path, folder: Path) -> None:
 
 
 def import_all(done: Names, names: Names, tiny: Path, folder: Path) -> None:
-    """Imports `names` one after the other, and uses what there is after each."""
+    """Import `names` one after the other, and use all imported modules after each import."""
     for index, name in enumerate(names):
         importlib.import_module(name)
         for each in done + names[: index + 1]:
@@ -73,7 +74,7 @@ def import_all(done: Names, names: Names, tiny: Path, folder: Path) -> None:
 
 
 def branch_off(done: Names, names: Names, left: Names, tiny: Path, work: Path) -> int:
-    """Return the number of orders that begin with `done` and `names`; a child goes through them."""
+    """Try all orders that begin with `done` and `names` in a child process; return their number."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -94,7 +95,7 @@ def branch_off(done: Names, names: Names, left: Names, tiny: Path, work: Path) -
 
 
 def grow(done: Names, left: Names, tiny: Path, work: Path) -> int:
-    """Return the number of orders that begin with `done`, all of which have been gone through."""
+    """Try all orders that begin with `done`; return their number."""
     if not left:
         return 1
     orders = 0
@@ -109,7 +110,7 @@ def grow(done: Names, left: Names, tiny: Path, work: Path) -> int:
 
 
 def around(others: Names, name: str, tiny: Path, work: Path) -> int:
-    """The number of orders with a module at every place, all of which have been gone through."""
+    """Try all orders with the module at every place among the others; return their number."""
     places = range(len(others) + 1)
     orders = [(*o[:place], name, *o[place:]) for o in (others, others[::-1]) for place in places]
     return sum(branch_off((), order, (), tiny, work) for order in orders)

@@ -1,4 +1,4 @@
-"""Output of programs and pages, and the parts of it to compare."""
+"""Runs programs and the steps of pages, and masks the parts of their output that vary."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ _STEP = re.compile(
 
 
 def masked(text: str) -> str:
-    """Return the text without what differs from run to run: numbers with a fraction, and spaces."""
+    """Return the text without the parts that vary between runs: fractional numbers and spaces."""
     return re.sub(r"\s+\n", "\n", re.sub(r"[ -]+", " ", _NUMBER.sub("#", text)))
 
 
@@ -32,10 +32,10 @@ def output_of(path: Path) -> str:
 
 
 def run_page(text: str) -> tuple[str, int]:
-    """Run the steps of a page, and return it with what they print now, and how many there were.
+    """Run the steps of a page; return the page with their current output, and the number of steps.
 
-    A step is a program, whose names later programs know, or a session of commands that begin with
-    "$ ". They run in the current folder.
+    A step is a program, or a session of commands that begin with "$ ". Later programs can use the
+    names that earlier ones define. All steps run in the current folder.
     """
     names: dict[str, Any] = {"__name__": "__main__"}
     steps = 0
@@ -45,7 +45,7 @@ def run_page(text: str) -> tuple[str, int]:
         steps += 1
         if step["program"] is None:
             return f"```console\n{_session(step['session'])}```\n"
-        source = Path(f"step{steps}.py")  # code that is rewritten needs a file
+        source = Path(f"step{steps}.py")  # rewriting reads the source from a file
         source.write_text(step["program"])
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(compile(step["program"], str(source.resolve()), "exec"), names)

@@ -1,4 +1,4 @@
-"""State of a process that an export must leave unchanged, and Ctrl-C at a chosen moment."""
+"""Compares the state of a process before and after an export, and simulates Ctrl-C."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ _GETTERS: dict[str, Callable[[], Any]] = {
 def _opened(number: str) -> str:
     try:
         return os.readlink(f"/proc/self/fd/{number}")
-    except OSError:  # that which lists them
+    except OSError:  # the descriptor of the listing itself
         return ""
 
 
@@ -100,7 +100,7 @@ def process() -> dict[str, Any]:
 
 
 def written(module: nn.Module, beside: dict[str, Any]) -> dict[str, Any]:
-    """Return the objects that a module's code may write to, such as classes and globals, by id."""
+    """Return the objects that a module's code may modify, such as classes and globals, by id."""
     found: dict[str, Any] = {}
     for name, each in module.named_modules():
         for attribute, value in vars(each).items():
@@ -117,7 +117,7 @@ def written(module: nn.Module, beside: dict[str, Any]) -> dict[str, Any]:
 
 
 def _seen(value: Any) -> Any:
-    """Return the content of a value: a number or text, its items, or an object by its id."""
+    """Return the content of a value: a number, a text, its items, or the id of any other object."""
     if isinstance(value, (int, float, str, bytes, type(None))):
         return value
     if isinstance(value, dict):
@@ -144,7 +144,7 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 def calls_of(run: Callable[[], Any]) -> int:
-    """Return the number of Python functions that a run calls."""
+    """Return the number of calls of Python functions in a run."""
     count = 0
 
     def note(_: Any, event: str, __: Any) -> None:
@@ -162,7 +162,7 @@ def calls_of(run: Callable[[], Any]) -> int:
 
 @contextlib.contextmanager
 def interrupted_at(number: int) -> Iterator[None]:
-    """Raise a KeyboardInterrupt within this context, where the function of a number is called."""
+    """Raise a KeyboardInterrupt at the call with this number within the context."""
     count = 0
 
     def interrupt(_: Any, event: str, __: Any) -> None:
@@ -180,10 +180,10 @@ def interrupted_at(number: int) -> Iterator[None]:
 
 
 def moments(count: int, calls: int) -> list[int]:
-    """Numbers of calls at which to interrupt, in the middle of equal parts of a run."""
+    """Return the calls at which to interrupt, each in the middle of one of `count` equal parts."""
     return [calls * (2 * place + 1) // (2 * count) for place in range(count)]
 
 
 def folder_of(path: Path) -> list[str]:
-    """Return the files of a folder."""
+    """Return the files in a folder."""
     return sorted(each.name for each in path.iterdir()) if path.exists() else []

@@ -1,6 +1,7 @@
-"""Makes small folders of quantized checkpoints by the formulas of their layouts, with numpy alone.
+"""Makes small folders with quantized checkpoints from the formulas of their layouts, using only
+numpy.
 
-Each maker returns the stored tensors, the config, and the floats that they stand for.
+Each maker returns the stored tensors, the config, and the float values that they represent.
 """
 
 import json
@@ -39,7 +40,7 @@ class Made(NamedTuple):
 
 
 def write(folder: Path, made: Made) -> Path:
-    """Write the folder as a library would: model.safetensors, config.json and other files."""
+    """Write a folder like a quantization library: model.safetensors, config.json, other files."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.safetensors").write_bytes(safetensors(made.tensors))
     for name, value in {"config.json": made.config, **(made.files or {})}.items():
@@ -48,7 +49,7 @@ def write(folder: Path, made: Made) -> Path:
 
 
 def safetensors(tensors: dict[str, Array]) -> bytes:
-    """Return the bytes of a file of these tensors."""
+    """Return the bytes of a safetensors file with these tensors."""
     header: dict[str, Any] = {}
     data = b""
     for name, value in tensors.items():
@@ -76,7 +77,7 @@ def stream(codes: Array, bits: int, word: Any) -> Array:
 
 
 def spread(values: Array, group: int, columns: int) -> Array:
-    """Repeat the numbers of groups along the columns."""
+    """Repeat the value of each group for all of its columns."""
     return np.repeat(values.astype(np.float64), group, axis=-1)[..., :columns]
 
 
@@ -127,7 +128,7 @@ def gptq(
 
 
 def awq(rng: np.random.Generator, rows: int = 48, columns: int = 80, group: int = 40) -> Made:
-    places = np.array([0, 2, 4, 6, 1, 3, 5, 7])  # of the columns that the nibbles of a word hold
+    places = np.array([0, 2, 4, 6, 1, 3, 5, 7])  # the column in each nibble of a word
     codes = rng.integers(0, 16, (columns, rows))
     zeros = rng.integers(0, 16, (columns // group, rows))
     scales = scales_of(rng, (columns // group, rows))
@@ -243,7 +244,7 @@ def experts_ct(rng: np.random.Generator, begin: str = "weight_", experts: int = 
 
 
 def padded(codes: Array, bits: int) -> Array:
-    """Pack as old versions of compressed-tensors did: whole codes only in a word."""
+    """Pack like old versions of compressed-tensors, in which no code is split between two words."""
     each = 32 // bits
     codes = np.pad(codes, [(0, 0), (0, -codes.shape[1] % each)]).astype(np.uint32)
     parts = codes.reshape(len(codes), -1, each) << (np.arange(each) * bits).astype(np.uint32)
@@ -400,7 +401,7 @@ def mlx_float4(rng: np.random.Generator, mode: str = "nvfp4", rows: int = 8) -> 
 
 
 def in_parts(codes: Array, shifts: list[int], word: Any) -> Array:
-    """Put the rows of several parts of the first axis into the words of one."""
+    """Split the first axis into parts, and pack the rows of all parts into shared words."""
     codes = np.pad(codes, [(0, -len(codes) % len(shifts)), (0, 0)]).astype(np.int64)
     parts = codes.reshape(len(shifts), -1, codes.shape[1])
     return np.bitwise_or.reduce([p << s for p, s in zip(parts, shifts, strict=True)]).astype(word)

@@ -1,4 +1,4 @@
-"""A plugin of pytest (`-p without_torch`): torch and what needs it are as if not installed."""
+"""A pytest plugin (`-p without_torch`) that hides torch and all packages that need torch."""
 
 import sys
 

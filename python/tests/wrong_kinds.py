@@ -1,4 +1,4 @@
-"""Values of wrong kinds for each argument of a function, and what the function says of them."""
+"""Calls functions with values of the wrong kind for each argument, and checks the errors."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +26,7 @@ WRONG: dict[str, Any] = {
 
 
 class Reached(Exception):
-    """The work began: nothing was wrong with the arguments."""
+    """Raised when the work begins, which means that all arguments were accepted."""
 
 
 def reach(*args: Any, **kwargs: Any) -> Any:
@@ -46,12 +46,11 @@ def _wrongly(call: Callable[..., Any], base: Mapping[str, Any]) -> Iterator[tupl
 def faults(
     call: Callable[..., Any], base: Mapping[str, Any], fits: Mapping[str, set[str]] | None = None
 ) -> list[str]:
-    """Call a function with each wrong value of each argument; return what is wrong with it.
+    """Call a function with wrong values for each argument; return the faults in its errors.
 
     Args:
-        call: the function.
-        base: arguments with which it works.
-        fits: by argument, the values that it may have. None: the function may do its work.
+        call: the function. base: arguments for which the call succeeds. fits: the valid values of
+        each argument. None if the function may do its work.
     """
     found = []
     for argument, what, keywords in _wrongly(call, base):

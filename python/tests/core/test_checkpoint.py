@@ -1,4 +1,4 @@
-"""Reading checkpoints: torch and safetensors are the oracles."""
+"""Tests of reading checkpoints, compared with torch and safetensors."""
 
 import gc
 import os
@@ -66,7 +66,7 @@ def test_arrays_outlive_the_checkpoint(tiny: Path) -> None:
     gc.collect()
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, copies[name])
-    assert tensor.nbytes  # its form is known; its bytes may still be read
+    assert tensor.nbytes  # its type and shape are known, and its bytes can still be read
 
 
 def test_a_closed_checkpoint_says_so(tiny: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_module_takes_the_tensors_as_they_are(tmp_path: Path) -> None:
         module.load_state_dict(checkpoint.state_dict(), assign=True)
     x = torch.randn(2, 5)
     assert torch.equal(module(x), trained(x))
-    module(x).sum().backward()  # they are ordinary parameters
+    module(x).sum().backward()  # the parameters are ordinary
     torch.optim.SGD(module.parameters(), 0.1).step()
 
 
@@ -193,12 +193,12 @@ def test_a_nested_checkpoint_is_entered_by_its_key(tmp_path: Path) -> None:
         assert checkpoint["w"].numpy().tolist() == [1, 1]
 
 
-# --- whose memory it is ---
+# --- ownership of memory ---
 
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    """Two matrices of 16 KiB, views of the first, and one that is stored transposed."""
+    """Save two matrices of 16 KiB, views of the first one, and a transposed matrix."""
     torch = pytest.importorskip("torch")
     a, b = torch.arange(4096.0).reshape(64, 64), torch.ones(64, 64)
     torch.save(
@@ -253,7 +253,7 @@ def test_tied_tensors_stay_tied_within_a_state_dict(saved: Path) -> None:
         state["a"][3, 5] = -1
         assert state["tied"][3, 5] == state["t"][5, 3] == state["row"][5] == -1
         assert len({state[name].untyped_storage().data_ptr() for name in ("a", "t", "row")}) == 1
-    ours["wide"][0, 0] = 7  # which torch's own cannot: its rows are one
+    ours["wide"][0, 0] = 7  # torch's own tensor does not allow this, because its rows share memory
     assert ours["wide2"][0, 0] == 7 and ours["wide"][1, 0] == 1 and ours["b"][0, 0] == 1
     assert ours["alone"].is_contiguous()
 
@@ -303,7 +303,7 @@ def test_many_small_tensors_take_few_mappings(tmp_path: Path) -> None:
         assert mappings() < before + 100
         single = {name: tensor.torch() for name, tensor in checkpoint.items()}
         assert mappings() < before + 17_000
-        array = checkpoint["w7"].numpy()  # of the file, although there are many mappings
+        array = checkpoint["w7"].numpy()  # maps the file, although there are many mappings
         memory = resident()
         arrays = [tensor.numpy() for tensor in checkpoint.values()]
         assert resident() - memory < 16 << 20 and len(arrays) == 20_000

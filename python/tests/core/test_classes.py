@@ -1,4 +1,4 @@
-"""Objects of the caller's classes flatten as functions say that are registered from Python."""
+"""Tests of classes whose objects are flattened by functions registered from Python."""
 
 import sys
 import threading
@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 
 class State:
-    """An object that a caller's program might keep in its checkpoint."""
+    """An object like those that users' programs store in checkpoints."""
 
     def __init__(self) -> None:
         self.hidden = torch.arange(6.0).reshape(2, 3)
@@ -156,7 +156,7 @@ def test_what_a_function_raises_is_the_cause_of_our_error(checkpoint: Path, tiny
     assert "its flattening function raised LookupError: no such layer" in str(caught.value)
     assert type(caught.value.__cause__) is LookupError
     with pytest.raises(oe.InvalidArgumentError, match="LookupError") as elsewhere:
-        oe.verify(tiny / "graph.onnx", checkpoint)  # opens it on a thread of its own
+        oe.verify(tiny / "graph.onnx", checkpoint)  # opens the checkpoint on another thread
     assert type(elsewhere.value.__cause__) is LookupError
     refusal = oe.inspect(checkpoint).refusal
     assert refusal is not None and "LookupError: no such layer" in refusal
@@ -236,7 +236,7 @@ def test_a_function_may_open_checkpoints_and_change_registrations(
         return {"hidden": hidden}
 
     oe.register_class(State, flatten)
-    assert names(checkpoint) == ["w", "state.hidden"]  # as it was when the call began
+    assert names(checkpoint) == ["w", "state.hidden"]  # as registered when the call began
     assert names(checkpoint) == ["w"]
 
 

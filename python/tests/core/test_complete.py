@@ -1,4 +1,4 @@
-"""Models that lack weights: completed, refused, or saved as what they are."""
+"""Tests of models that lack weights, which are completed, rejected, or saved as incomplete."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ PARTIAL = oe.Mapping(partial=True)
 
 
 def half(lacking: str = "name") -> Any:
-    """Return a model with one of its two weights; of the other one nothing is there, or no data."""
+    """Return a model with one of its two weights. The other one is missing, or has no data."""
     nodes = [
         helper.make_node("MatMul", ["x", "a.weight"], ["t"]),
         helper.make_node("MatMul", ["t", "b.weight"], ["y"]),

@@ -1,4 +1,4 @@
-"""Configs that an editor of text changed, which transformers does not read either."""
+"""Tests of configs that a text editor has damaged, which transformers cannot read either."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that a graph has in its nodes instead of initializers."""
+"""Tests of weights that a graph stores in nodes instead of initializers."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def constant(name: str) -> "onnx.NodeProto":
 
 
 def written(path: Path, nodes: list["onnx.NodeProto"], functions: tuple = ()) -> Path:
-    """Return a model that adds `w` to its input; the nodes make `w`."""
+    """Write a model that adds `w`, which `nodes` compute, to its input."""
     add = onnx.helper.make_node("Add", ["x", "w"], ["y"])
     graph = onnx.helper.make_graph(
         [*nodes, add], "g", [value("x", [16, 16])], [value("y", [16, 16])]
@@ -35,7 +35,7 @@ def written(path: Path, nodes: list["onnx.NodeProto"], functions: tuple = ()) ->
 
 
 def added(path: Path) -> Path:
-    """Two Constant nodes, `a` and `b`."""
+    """Write a model with two Constant nodes, `a` and `b`."""
     nodes = [constant("a"), constant("b"), onnx.helper.make_node("MatMul", ["a", "b"], ["w"])]
     return written(path, nodes)
 

@@ -1,4 +1,4 @@
-"""Pieces of models: what they compute, and what is refused."""
+"""Tests of pieces of models: their results, and the cuts that are errors."""
 
 import subprocess
 import sys
@@ -63,13 +63,13 @@ def test_the_command_runs_as_a_module(saved: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "onnx_external", "cut"], capture_output=True, text=True
     )
-    # 1: this installation has no commands, as in a source tree.
+    # The exit code is 1 if this installation has no commands, as in a source tree.
     assert run.returncode in (1, 2)
     assert "cut-external" in run.stderr
 
 
 def exported(kind: str, folder: Path) -> tuple[Path, dict[str, np.ndarray[Any, Any]]]:
-    """Return a small model of transformers, exported with external data, and inputs for it."""
+    """Return a small transformers model, exported with external data, and inputs for it."""
     torch = pytest.importorskip("torch", minversion="2.11")
     transformers = pytest.importorskip("transformers", minversion="5")
     pytest.importorskip("onnxscript")
@@ -91,7 +91,7 @@ def exported(kind: str, folder: Path) -> tuple[Path, dict[str, np.ndarray[Any, A
 def values_of(
     path: Path, names: list[str], given: dict[str, np.ndarray[Any, Any]]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the whole model's results for these values."""
+    """Return these values as computed by the whole model."""
     onnx = pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     model = onnx.load(path, load_external_data=False)
@@ -131,7 +131,7 @@ def test_pieces_compute_what_the_whole_model_computes(
         found = session.run(report.outputs, {name: whole[name] for name in report.inputs})
         for name, value in zip(report.outputs, found, strict=True):
             np.testing.assert_allclose(value, whole[name], rtol=1e-4, atol=1e-5, err_msg=name)
-        # The peer takes the same nodes, and copies the weights.
+        # onnx extracts the same nodes, but copies the weights.
         onnx.utils.extract_model(
             path, tmp_path / "peer.onnx", report.inputs, report.outputs, infer_shapes=False
         )

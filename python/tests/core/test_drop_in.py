@@ -1,4 +1,4 @@
-"""The function that exporters copied around, where it is wrong: ours is right, or refuses."""
+"""Tests of the drop-in for a widely copied function, in cases where the original is wrong."""
 
 import io
 import os
@@ -18,12 +18,12 @@ torch = pytest.importorskip("torch")
 
 
 def open_graph(slots: dict[str, tuple[str, tuple[int, ...]]]) -> Any:
-    """As exporters wrote graphs for it: each weight is an input."""
+    """Return a graph as exporters wrote it for this function, with each weight as an input."""
     return any_graph(slots, as_inputs=True)
 
 
 def save(folder: Path, model: Any, *weights: Any) -> Path:
-    """Call it with positional arguments only, as its users do."""
+    """Call the function with positional arguments only, as its users do."""
     oe.save_model_with_external_data(str(folder), "model.onnx", "initializers", weights, model)
     return folder
 
@@ -89,7 +89,8 @@ def test_1_views_have_the_length_of_their_values(tmp_path: Path) -> None:
 
 
 def test_2_a_name_is_matched_at_its_dots(tmp_path: Path) -> None:
-    # The old rule takes "xfc1.weight" for "fc1.weight", and any name that ends with "s" for "s".
+    # The old rule confuses "xfc1.weight" with "fc1.weight", and "s" with any name that ends with
+    # "s".
     graph = open_graph({"xfc1.weight": ("float32", (2,)), "bias": ("float32", (2,))})
     with pytest.raises(oe.Error):
         save(tmp_path / "out", graph, checkpoint(tmp_path, {"fc1.weight": ramp(2), "s": ramp(2)}))
@@ -128,7 +129,7 @@ def test_5_the_caller_s_inputs_stay_inputs(tmp_path: Path) -> None:
     graph.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "batch"
     out = save(tmp_path / "out", graph, checkpoint(tmp_path, {"fc.weight": ramp(2)}))
     assert [given.name for given in onnx.load(out / "model.onnx").graph.input] == ["x"]
-    # The old rule gives a key whose name ends with "x" to the caller's input.
+    # The old rule fills the caller's input "x" with a key whose name ends with "x".
     with pytest.raises(oe.Error):
         weights = checkpoint(tmp_path, {"fc.weight": ramp(2), "fc.max": ramp(2) + 7})
         save(tmp_path / "other", graph, weights)
@@ -161,7 +162,7 @@ def test_8_a_filled_input_is_no_longer_an_input(tmp_path: Path) -> None:
     graph = open_graph({"w": ("float32", (2,))})
     out = save(tmp_path / "out", graph, checkpoint(tmp_path, {"w": ramp(2)}))
     assert not onnx.load(out / "model.onnx").graph.input
-    assert [given.name for given in graph.graph.input] == ["w"]  # the caller's graph is as it was
+    assert [given.name for given in graph.graph.input] == ["w"]  # the caller's graph is unchanged
 
 
 @pytest.mark.parametrize("other", [ramp(3), ramp(2, 1), ramp(2).long(), ramp(2).double()])
@@ -304,7 +305,7 @@ def test_19_external_data_of_the_given_model_comes_along(
     onnx.save(graph, tmp_path / "g.onnx", save_as_external_data=True, location="g.data")
     bare = onnx.load(tmp_path / "g.onnx", load_external_data=False)
     weights = checkpoint(tmp_path, {"fc.weight": ramp(2)})
-    with pytest.raises(oe.NotFoundError):  # it is relative to the current folder
+    with pytest.raises(oe.NotFoundError):  # the path is relative to the current folder
         save(tmp_path / "out", bare, weights)
     monkeypatch.chdir(tmp_path)
     out = save(tmp_path / "out", bare, weights)

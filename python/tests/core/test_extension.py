@@ -1,4 +1,4 @@
-"""The extension lives beside others: one exported symbol, any order of imports."""
+"""Tests that the extension coexists with others: it exports one symbol, in any order of imports."""
 
 import importlib.util
 import subprocess
@@ -16,13 +16,13 @@ def test_one_symbol_is_exported() -> None:
     lines = subprocess.run(
         ["nm", "-D", "--defined-only", core.__file__], check=True, capture_output=True, text=True
     ).stdout.splitlines()
-    # Lower case: local symbols, which nobody can bind to.
+    # Lower case marks local symbols, to which nothing can bind.
     names = [line.split()[-1] for line in lines if line.split()[-2].isupper()]
     assert names == ["PyInit__core"]
 
 
 def test_no_openmp_is_needed() -> None:
-    # The process may have torch's libgomp, which has the same name.
+    # The process may have loaded torch's libgomp, which has the same name.
     needed = subprocess.run(
         ["readelf", "-d", core.__file__], check=True, capture_output=True, text=True
     ).stdout
@@ -36,7 +36,7 @@ import resource, sys
 from pathlib import Path
 import onnx_external as oe
 import os
-if os.geteuid() == 0:  # whose processes are not limited
+if os.geteuid() == 0:  # the limit does not apply to root
     os.chmod(sys.argv[2], 0o777)
     os.setgid(61235), os.setuid(61235)
 resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
@@ -52,7 +52,7 @@ print(report.verified, bool(seen))
 """
     home = tmp_path / "home"
     home.mkdir()
-    for folder in [tmp_path, *tmp_path.parents][:3]:  # pytest makes them for one user alone
+    for folder in [tmp_path, *tmp_path.parents][:3]:  # pytest creates these for one user only
         folder.chmod(folder.stat().st_mode | 0o011)
     result = subprocess.run(
         [sys.executable, "-c", program, tiny, home], capture_output=True, text=True

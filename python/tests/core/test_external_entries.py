@@ -1,4 +1,4 @@
-"""Each spelling of external data, as save, verify, cut, inspect and ONNX Runtime take it."""
+"""Tests of every spelling of external data with save, verify, cut, inspect and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def numbers(offset: str, length: str) -> Entries:
     return [("location", "w.bin"), ("offset", offset), ("length", length)]
 
 
-# What ONNX Runtime loads, and save, verify, cut and inspect take with these remarks.
+# Entries that ONNX Runtime loads, and that save, verify, cut and inspect accept with these remarks.
 TAKEN: dict[str, tuple[Entries, set[str]]] = {
     "plain": (WHOLE, set()),
     "no length": ([("location", "w.bin"), OFFSET], {"no-length"}),
@@ -68,14 +68,14 @@ TAKEN: dict[str, tuple[Entries, set[str]]] = {
     "a hard link": (at("hard.bin"), {"hard-links"}),
 }
 
-# What onnx reads and ONNX Runtime refuses, and what is taken as onnx reads it.
+# Entries that onnx reads and ONNX Runtime rejects. They are read as in onnx.
 TAKEN_AS_BY_ONNX: dict[str, tuple[Entries, set[str]]] = {
     "basepath": ([*WHOLE, ("basepath", "/elsewhere")], {"basepath"}),
     "an empty basepath": ([*WHOLE, ("basepath", "")], {"basepath"}),
     "a location twice": ([("location", "w.bin"), *WHOLE], {"twin-keys"}),
 }
 
-# What all refuse, and a word that the error has about it, and of what to do.
+# Entries that everything rejects, with a word from the error and from its remedy.
 EXPORT, BY_ONNX, RENAME, COPY = "export the model again", "onnx.load(", "setattr(e", "cp "
 REFUSED: dict[str, tuple[Entries, str, str]] = {
     "an unknown key": ([*WHOLE, ("packed", "zstd")], "'packed' is unknown", BY_ONNX),
@@ -224,7 +224,7 @@ def test_what_is_refused_is_refused_by_all_with_a_way_out(folder: Path, spelling
         (tensor,) = oe.inspect(model, sha256=True).tensors
         assert tensor.problem is not None
         assert what in tensor.problem
-    except oe.Error as error:  # found when the file is opened
+    except oe.Error as error:  # detected when the file is opened
         assert what in str(error)
 
 
@@ -318,11 +318,11 @@ def test_data_that_onnx_has_only_marked_as_external_is_in_the_message(folder: Pa
     np.testing.assert_array_equal(run(folder / "out/model.onnx"), X @ WEIGHT)
 
 
-# --- names that a graph has twice --------------------------------------------------------------
+# --- names that occur twice in a graph ---
 
 
 def twin_models() -> dict[str, tuple[Any, str]]:
-    """Models with twins in a branch of an If, and what the second one is."""
+    """Return models with two values of one name in a branch of an If, and the kind of the second."""
 
     def sparse(name: str) -> Any:
         values = helper.make_tensor(name, 1, [2], [5.0, 5.0])
@@ -377,7 +377,7 @@ def test_a_name_twice_in_a_subgraph_is_refused_before_any_work(tmp_path: Path, k
         oe.cut(path, tmp_path / "piece.onnx", inputs=["x"], outputs=["y"])
     assert sorted(tmp_path.iterdir()) == [path]
     assert "duplicate-name" in {finding.code for finding in oe.verify(path).findings}
-    listed = oe.inspect(path).tensors  # dense initializers only
+    listed = oe.inspect(path).tensors  # only dense initializers
     assert any(second in (tensor.problem or "") for tensor in listed) == bool(listed)
 
 

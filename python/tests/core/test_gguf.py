@@ -1,4 +1,4 @@
-"""GGUF files: their metadata, and their tensors under the names of transformers."""
+"""Tests of GGUF files: their metadata, and their tensors under transformers' names."""
 
 import re
 from pathlib import Path
@@ -72,7 +72,7 @@ def assert_equal(found: dict[str, Array], wanted: dict[str, Array]) -> None:
 
 
 def as_read(kind: str, weights: dict[str, Array]) -> dict[str, Array]:
-    """Return the weights with norms as one more than they are leaves them."""
+    """Return the weights with norms rounded as adding and subtracting 1 leaves them."""
     one = np.float32(1)
     return {
         name: (value + one) - one if kind.startswith("gemma") and "norm" in name else value
@@ -123,7 +123,7 @@ def test_bfloat16_stays_bfloat16(tmp_path: Path) -> None:
 
 
 def q8_0(values: Array) -> tuple[Blocks, Array]:
-    """Quantize to blocks of 32 numbers of 8 bits; also return the values that they stand for."""
+    """Quantize to blocks of 32 codes of 8 bits; also return the values that these represent."""
     blocks = values.reshape(-1, 32)
     scales = (np.abs(blocks).max(axis=1, keepdims=True) / 127).astype(np.float16)
     codes = np.rint(blocks / scales.astype(np.float32)).clip(-127, 127).astype(np.int8)
@@ -152,7 +152,8 @@ def test_blocks_are_read_as_floats_in_the_order_of_transformers(tmp_path: Path) 
     assert inspected.refusal is None
 
 
-# Number, values and bytes of a block, where its scale is, and its numbers: (place, bytes, count).
+# The number of the type, the values and bytes of a block, the offset of its scale, and its codes:
+# (offset, bytes, count).
 CODED = {
     "Q4_1": (3, 32, 20, 0, [(0, 2, 2)]),
     "Q5_1": (7, 32, 24, 0, [(0, 2, 2), (4, 4, 1)]),
@@ -191,7 +192,7 @@ def test_blocks_of_big_endian_files_are_read_in_their_own_order(
 
 
 def write_parts(folder: Path, count: int = 3, **changed: Any) -> list[Path]:
-    """Write a model in several files, the first without tensors."""
+    """Write a model as several files, the first one without tensors."""
     made = make("qwen3")
     tensors = stored("qwen3", made.weights)
     names = list(tensors)
@@ -286,7 +287,7 @@ def test_every_tensor_must_have_its_shape(tmp_path: Path, kind: str) -> None:
         more = np.concatenate([value, value[:1]])
         wrong = value[:, 1:] if name == "position_embd.weight" else more
         if name == "token_embd.weight" and kind in TIED:
-            continue  # its rows are the vocabulary
+            continue  # the rows are tokens
         path = write_gguf(tmp_path / "m.gguf", made.metadata, {**tensors, name: wrong})
         with pytest.raises(oe.Error):
             oe.open_checkpoint(path)

@@ -1,4 +1,4 @@
-"""LoRA adapters in GGUF files, merged into models of any format."""
+"""Tests of LoRA adapters in GGUF files, merged into models of any format."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ METADATA: dict[str, Any] = {
     "adapter.type": "lora",
     "adapter.lora.alpha": ALPHA,
 }
-# What it changes: the name in the file, the name in transformers, the heads of its rows.
+# The weights that the adapter changes: name in the file, name in transformers, heads of the rows.
 CHANGED = [
     ("blk.0.attn_q", "model.layers.0.self_attn.q_proj.weight", HEADS),
     ("blk.1.attn_k", "model.layers.1.self_attn.k_proj.weight", KV_HEADS),
@@ -30,7 +30,7 @@ CHANGED = [
 
 
 def adapter(weights: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Make an adapter: its tensors, and the weights that it leads to."""
+    """Make an adapter; return its tensors and the merged weights."""
     random = np.random.default_rng(5)
     tensors, merged = {}, dict(weights)
     for name, key, heads in CHANGED:

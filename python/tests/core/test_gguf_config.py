@@ -1,4 +1,4 @@
-"""config.json of GGUF files: what their keys and tensors lead to."""
+"""Tests of the config.json that is made from the keys and tensors of GGUF files."""
 
 import math
 from pathlib import Path
@@ -18,7 +18,7 @@ MLP = "model.layers.0.mlp"
 
 
 def keys(architecture: str, **more: Any) -> dict[str, Any]:
-    """Return the keys of a decoder; `__` in a name stands for a dot."""
+    """Return the metadata of a decoder; `__` in a keyword stands for a dot."""
     own = {
         "context_length": 512,
         "embedding_length": 64,
@@ -71,7 +71,7 @@ def test_biases_of_llama_are_those_that_the_file_has() -> None:
     found = with_tensors(keys("llama"), *attention, *mlp)
     assert (found["attention_bias"], found["mlp_bias"]) == (True, True)
     assert with_tensors(keys("llama"))["attention_bias"] is False
-    # Without that of the output it is what Qwen 2 has.
+    # Without the bias of the output, the attention is that of Qwen 2.
     assert with_tensors(keys("llama"), *attention[:3])["model_type"] == "qwen2"
 
 
@@ -185,7 +185,7 @@ def test_phi_3_has_factors_for_long_and_short_texts_and_may_rotate_a_part() -> N
 
 
 def divisors_of_llama3(factor: float, low: float, high: float, original: int) -> list[float]:
-    """Return what a converter writes for heads of 64 and a base of 500000."""
+    """Return the divisors that a converter writes for heads of size 64 and a base of 500000."""
     found = []
     for number in range(32):
         wave = 2 * math.pi * 500000.0 ** (number / 32)

@@ -1,4 +1,4 @@
-"""Saves of what is in memory beside other threads, processes and signals."""
+"""Tests of saves from memory together with other threads, processes and signals."""
 
 import logging
 import os
@@ -59,7 +59,7 @@ def test_ctrl_c_during_a_save_from_memory_leaves_nothing_half_written(
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=120)
-    # A fast disk was done before the signal came, or while it came: then the whole model is there.
+    # If the disk was so fast that the save ended before the signal, the model is complete.
     assert process.returncode == 0 or process.returncode == -signal.SIGINT, errors
     if (tmp_path / "out").exists():
         assert oe.verify(tmp_path / "out" / "model.onnx").ok
@@ -141,7 +141,7 @@ def test_python_goes_on_while_bytes_move(tmp_path: Path) -> None:
 
 def test_a_process_may_fork_before_and_after_a_save_from_memory(tmp_path: Path) -> None:
     tensors = weights(4, 1 << 12)
-    lazy = {"layer.4.weight": np.arange(4096, dtype=np.float32)[::-1]}  # made on demand
+    lazy = {"layer.4.weight": np.arange(4096, dtype=np.float32)[::-1]}  # produced on demand
     graph = open_graph({**dict.fromkeys([*tensors, *lazy], ("float32", (4096,)))})
     oe.save(graph, tmp_path / "parent", tensors | lazy)
     child = os.fork()
@@ -176,7 +176,7 @@ def save_again_and_again():
 
 
 def child(number):
-    signal.alarm(60)  # instead of waiting for ever
+    signal.alarm(60)  # so that the test cannot hang
     code = 1
     try:
         oe.save(graph, f"{folder}/child{number}", tensors, fsync=False, progress=True)
@@ -185,7 +185,7 @@ def child(number):
         if number % 2:
             os._exit(code)
         os.write(writing, bytes([code]))
-        signal.pause()  # alive, with all that it has of its parent
+        signal.pause()  # stays alive with everything inherited from its parent
 
 
 thread = threading.Thread(target=save_again_and_again)
@@ -286,7 +286,7 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
         raise AssertionError
 
     try:
-        Path("/proc/self/clear_refs").write_text("5")  # forget the peak until now
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     except OSError:
         pytest.skip("the peak of this process cannot be reset")
     before = peak()

@@ -1,4 +1,4 @@
-"""Models in memory: what is saved is what the object holds, and the object stays as it was."""
+"""Tests of models in memory: a save stores their content, and leaves the objects unchanged."""
 
 import copy
 import functools
@@ -35,7 +35,7 @@ IDS = torch.arange(6).reshape(2, 3)
 
 @functools.cache
 def exported(optimize: bool = False) -> tuple[Any, Any]:
-    """Return a module and the program of it, which no save changes: they are made once."""
+    """Return a module and its exported program. No save changes them, so they are made once."""
     if not hasattr(torch.onnx, "ONNXProgram") or not hasattr(torch.onnx.ONNXProgram, "model_proto"):
         pytest.skip(f"torch {torch.__version__} has no torch.export exporter")
     pytest.importorskip("onnxscript")
@@ -74,7 +74,7 @@ def test_a_program_takes_new_weights(tmp_path: Path) -> None:
     before = copy.deepcopy(old)
     oe.save(program, tmp_path / "new.onnx", new.state_dict())
     assert_close(output_of(tmp_path / "new.onnx"), new(IDS))
-    # The buffer that is in no state dict keeps its values, and "extra" gives it others.
+    # The buffer that is not in the state dict keeps its values, unless "extra" has others.
     oe.save(program, tmp_path / "extra.onnx", new.state_dict(), extra={"scale": torch.ones(300)})
     new.scale = torch.ones(300)
     assert_close(output_of(tmp_path / "extra.onnx"), new(IDS))
@@ -110,7 +110,7 @@ def test_a_module_on_the_meta_device_is_a_graph_without_weights(tmp_path: Path) 
 
 
 def model_of(initializers: list[Any], nodes: list[Any] | None = None, **facts: Any) -> Any:
-    """Return a model of onnx_ir whose initializers Identity nodes read."""
+    """Return an onnx_ir model in which Identity nodes read the initializers."""
     given = list(nodes or [])
     for value in initializers:
         if value.type is None:
@@ -143,7 +143,7 @@ def lazily(tensor: Any, calls: list[int]) -> Any:
 
 
 class Doubled(ir.Tensor):  # type: ignore[misc]
-    """A subclass that gives other bytes than those that it holds."""
+    """A subclass that returns other bytes than it stores."""
 
     def numpy(self) -> np.ndarray[Any, Any]:
         return np.asarray(self.raw) * 2
@@ -381,14 +381,14 @@ def rich_proto() -> Any:
 
 
 def without_data(model: Any) -> Any:
-    """Return a copy whose tensors have no data and no places."""
+    """Return a copy without the data of tensors and without external_data entries."""
     import copy
 
     bare = copy.deepcopy(model)
 
     def strip(graph: Any) -> None:
         for tensor in graph.initializer:
-            # onnx_ir writes those of a TensorProto twice.
+            # onnx_ir writes the properties of a TensorProto twice.
             props = {entry.key: entry.value for entry in tensor.metadata_props}
             tensor.ClearField("metadata_props")
             for key, text in props.items():
@@ -411,7 +411,7 @@ def test_everything_else_of_a_model_survives(form: str, layout: str, tmp_path: P
     given: Any = proto
     if form == "ir":
         given = ir.serde.deserialize_model(proto)
-        proto = ir.serde.serialize_model(given)  # it writes more value_info
+        proto = ir.serde.serialize_model(given)  # onnx_ir adds value_info
     elif form == "bytes":
         given = proto.SerializeToString()
     elif form == "path":
@@ -446,7 +446,7 @@ def test_fields_that_onnx_does_not_know_survive(tmp_path: Path) -> None:
     oe.save(proto, tmp_path)
     saved = onnx.load(tmp_path / "model.onnx", load_external_data=False)
     for message in (saved, saved.graph, saved.graph.initializer[0], saved.graph.node[0]):
-        # Fields that it knows come first in what protobuf serializes.
+        # protobuf serializes the fields that it knows first.
         assert unknown + group in message.SerializeToString()
 
 
@@ -481,7 +481,7 @@ def test_raw_data_of_a_wrong_size_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["ModelProto", "onnx_ir.Model"])
 def test_a_model_s_own_data_is_recognized_in_its_old_weights(form: str, tmp_path: Path) -> None:
-    """The data of both forms is made anew each time that it is needed."""
+    """Check two kinds of models whose data is produced anew each time."""
     noise = np.random.default_rng(1)
     old = {name: noise.random((40, 30), dtype=np.float32) for name in ("a.weight", "b.weight")}
     new = {name: array + 1 for name, array in old.items()}
@@ -527,7 +527,7 @@ def test_a_module_is_not_a_model(tmp_path: Path) -> None:
 
 def test_a_plan_holds_its_arguments_and_carries_them_out(tmp_path: Path) -> None:
     state = Tied().state_dict()
-    program = exported.__wrapped__()[1]  # which nothing else holds
+    program = exported.__wrapped__()[1]  # no other reference exists
     how = oe.Layout(transpose_weights=False)
     plan = oe.plan(program, path=tmp_path / "model.onnx", weights=state, files=how)
     assert plan.dry_run and not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Tests of an export's preconditions, which are checked before anything is traced."""
+"""Tests of the preconditions of an export, which are checked before anything is traced."""
 
 import json
 from importlib.util import find_spec
@@ -20,7 +20,7 @@ class Untraced(torch.nn.Module):  # type: ignore[misc,name-defined]
 
 
 def leave_out(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
-    """Make packages seem not to be installed."""
+    """Make packages appear not to be installed."""
     monkeypatch.setattr(
         "onnx_external._base.packages.find_spec",
         lambda name: None if name in modules else find_spec(name),
@@ -82,7 +82,7 @@ def refused(*_: Any) -> Any:
 
 
 def folder_of(path: Path, **more: Any) -> Path:
-    """Return a folder whose config is read, and nothing else."""
+    """Return a folder of which only the config is read."""
     path.mkdir()
     config = {"model_type": "bert", "architectures": ["BertModel"], **more}
     (path / "config.json").write_text(json.dumps(config))

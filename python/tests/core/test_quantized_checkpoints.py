@@ -1,4 +1,4 @@
-"""Tests that quantized checkpoints are read as the floats that their formulas give."""
+"""Tests that quantized checkpoints are read as the float values that their formulas define."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def made_by(name: str, seed: int = 1) -> Made:
 
 
 def differing(checkpoint: oe.Checkpoint, made: Made) -> list[str]:
-    """Return the weights that are not the expected floats, bit for bit."""
+    """Return the weights that differ in any bit from the expected floats."""
     return [
         name
         for name, want in made.floats.items()
@@ -82,7 +82,7 @@ def test_a_layout_without_a_known_formula_is_refused_by_name(
 
 
 def test_parts_of_weights_are_read_as_well_in_parts(tmp_path: Path) -> None:
-    """Any range of bytes equals that of the whole, even if it cuts elements."""
+    """Check that every range of bytes is read correctly, even if it splits elements."""
     chooser = random.Random(3)
     for name in MAKERS:
         made = made_by(name)

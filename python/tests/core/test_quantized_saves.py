@@ -1,4 +1,4 @@
-"""Tests of saves from quantized checkpoints: as floats, or in parts for graphs that read these."""
+"""Tests of saves from quantized checkpoints, as floats or as the parts that a graph reads."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Saving and verifying: what the package does is what the commands do."""
+"""Tests that the package saves and verifies like the commands."""
 
 import copy
 import filecmp
@@ -27,7 +27,7 @@ def files_of(folder: Path) -> list[str]:
 
 
 def large_checkpoint(folder: Path, megabytes: int) -> tuple[Path, Path]:
-    """Return a checkpoint (safetensors) and a graph of one large weight."""
+    """Return a checkpoint (safetensors) and a graph with one large weight."""
     onnx = pytest.importorskip("onnx")
     shape = [megabytes, 1 << 18]
     header = {"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, megabytes << 20]}}
@@ -210,7 +210,7 @@ def test_an_unfinished_mapping_names_both_sides(tiny: Path, tmp_path: Path) -> N
 def test_unused_keys_are_unexpected(tiny: Path, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     value = onnx.helper.make_tensor_value_info
-    name = "transformer.h.0.ln_1.weight"  # its module has a bias, too
+    name = "transformer.h.0.ln_1.weight"  # the module of this weight also has a bias
     node = onnx.helper.make_node("Identity", [name], ["y"])
     graph = onnx.helper.make_graph([node], "g", [value(name, 1, [8])], [value("y", 1, [8])])
     with pytest.raises(oe.MappingError) as caught:
@@ -331,7 +331,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
         time.sleep(0.15)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
-    if process.returncode != 0:  # else it was done already
+    if process.returncode != 0:  # otherwise, the save had already ended
         assert "KeyboardInterrupt" in errors
         assert not (tmp_path / "out").exists()
 

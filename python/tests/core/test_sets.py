@@ -1,4 +1,4 @@
-"""Several graphs over one store: each byte is stored once, and every model is right."""
+"""Tests of several graphs that share data: each byte is stored once, and every model is right."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ def graph_of(names: list[str]) -> Any:
 
 
 def model_of(values: Weights) -> Any:
-    """Return a model that holds its weights and adds them up."""
+    """Return a model that contains its weights and computes their sum."""
     tensors = [numpy_helper.from_array(value, name) for name, value in values.items()]
     node = helper.make_node("Sum", list(values), ["y"])
     output = helper.make_tensor_value_info("y", 1, SHAPE)

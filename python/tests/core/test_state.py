@@ -1,4 +1,4 @@
-"""State that forward changes: noted, or an output; what a module keeps between two calls."""
+"""Tests of state that forward changes, and of state that a module keeps between calls."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ QUIET = {"fsync": False, "progress": False}
 
 
 class Smooth(nn.Module):  # type: ignore[misc,name-defined]
-    """Updates a running mean, and gives the distance from it."""
+    """Updates a running mean and returns the distance from this mean."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ def test_lists_that_grow_with_each_call_are_noted_if_results_depend_on_them(
     class Averages(Keeps):
         def forward(self, x: Any) -> Any:
             self.seen.append(x * 2)
-            return torch.stack(self.seen[-2:]).mean(0)  # the same if it is called with the same
+            return torch.stack(self.seen[-2:]).mean(0)  # the same result for the same input
 
     class Counts(Keeps):
         def forward(self, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""_core.pyi says what the extension has: every name, every parameter in order, what is returned."""
+"""Tests that _core.pyi matches the extension in all names, parameters and results."""
 
 import ast
 import re
@@ -27,7 +27,7 @@ def form_of(node: ast.FunctionDef) -> Form:
 
 
 def declared(body: list[ast.stmt]) -> dict[str, Form | None]:
-    """Public names of a module or a class; those that can be called with their forms."""
+    """Return the public names of a module or a class; callables with their signatures."""
     found: dict[str, Form | None] = {}
     for node in body:
         if isinstance(node, ast.FunctionDef):
@@ -41,8 +41,8 @@ def declared(body: list[ast.stmt]) -> dict[str, Form | None]:
 
 
 def real_form(function: Any) -> Form:
-    """Those of a function of nanobind, which writes signatures as Python does, but for types."""
-    (signature,) = function.__nb_signature__  # one: there are no overloads
+    """Return the signature of a nanobind function, written as in Python except for types."""
+    (signature,) = function.__nb_signature__  # only one, because there are no overloads
     text, _, defaults = signature
     # "def f(a: x.Y, b: int = \\0) -> str": \\N stands for the N-th default.
     text = re.sub(r"\\(\d+)", "None", text)
@@ -63,7 +63,7 @@ def real(scope: Any) -> dict[str, Form | None]:
 
 
 def differing(stub: dict[str, Form | None], actual: dict[str, Form | None]) -> list[str]:
-    """Names whose forms differ. nanobind says "object" for what has no other name in C++."""
+    """Return the names whose signatures differ; "object" stands for types that C++ does not name."""
 
     def is_same(name: str) -> bool:
         ours, theirs = stub[name], actual[name]

@@ -1,4 +1,4 @@
-"""Tensors in memory: what onnx reads of a saved model is what torch and numpy hold."""
+"""Tests that onnx reads the values of tensors in memory correctly from a saved model."""
 
 import gc
 import os
@@ -31,7 +31,7 @@ def ramp(*shape: int, dtype: Any = None) -> Any:
 
 
 class Plain(torch.Tensor):
-    """A subclass whose tensors are ordinary storages."""
+    """A subclass whose tensors have ordinary storages."""
 
 
 STRIDED: dict[str, Callable[[], Any]] = {
@@ -293,7 +293,7 @@ def test_weights_in_pieces_are_one_checkpoint(tiny: Path, tmp_path: Path) -> Non
 def test_an_open_checkpoint_is_taken_as_it_is(tiny: Path, tmp_path: Path) -> None:
     with oe.open_checkpoint(tiny / "checkpoint.pt") as checkpoint:
         oe.save(tiny / "graph.onnx", tmp_path / "ours", checkpoint)
-        # It is still open, and may be used again.
+        # The checkpoint is still open and can be used again.
         assert oe.verify(tmp_path / "ours", checkpoint).ok
     oe.save(tiny / "graph.onnx", tmp_path / "path", tiny / "checkpoint.pt")
     names = sorted(path.name for path in (tmp_path / "path").iterdir())
@@ -413,7 +413,7 @@ def narrow(name: str) -> Any:
 
 
 def packed(array: Any, bits: int) -> bytes:
-    """Pack element by element, the first in the lowest bits."""
+    """Pack the elements, the first one in the lowest bits."""
     out = bytearray((array.size * bits + 7) // 8)
     for place, value in enumerate(np.ascontiguousarray(array).reshape(-1).view(np.uint8)):
         out[place * bits // 8] |= (int(value) & ((1 << bits) - 1)) << (place * bits % 8)
@@ -474,7 +474,7 @@ def test_a_type_of_less_than_a_byte_fits_no_other(tmp_path: Path) -> None:
 
 
 class Asks:
-    """An array whose parts raise, or are wrong."""
+    """An array whose attributes raise or are wrong."""
 
     def __init__(self, **parts: Any) -> None:
         self._parts = parts

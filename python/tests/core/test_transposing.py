@@ -1,4 +1,4 @@
-"""Weights that are stored transposed: which of a graph's, and what a save makes of them."""
+"""Tests of weights that are stored transposed: which weights of a graph, and how they are saved."""
 
 import io
 import json
@@ -24,7 +24,7 @@ def matrix(seed: int, rows: int = WIDTH, columns: int = WIDTH) -> Any:
 
 
 def graph(weights: dict[str, Any], gathered: str = "", prefix: str = "", perm: Any = (1, 0)) -> Any:
-    """x @ w.T for each weight, one after the other; a Gather reads one of them as well."""
+    """Return a graph of x @ w.T for each weight in turn; a Gather also reads one of the weights."""
     nodes, last = [], "x"
     for number, name in enumerate(weights):
         more = {} if perm is None else {"perm": list(perm)}
@@ -296,7 +296,7 @@ def test_a_second_save_of_the_same_models_uses_the_plan_of_the_first(
     for number in range(2):
         path = tmp_path / str(number) / "model.onnx"
         save_again(learned, model, path, tied, fsync=False)
-        assert operators(path).count("Transpose") == 2  # of one matrix, stored once
+        assert operators(path).count("Transpose") == 2  # for one matrix, which is stored once
         np.testing.assert_allclose(run(path), expected(tied), rtol=1e-5)
     assert jobs == [True, False, False]
     save_again(learned, graph(WEIGHTS), tmp_path / "other", tied, fsync=False)

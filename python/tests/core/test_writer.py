@@ -1,4 +1,4 @@
-"""Writing tensor by tensor."""
+"""Tests of writing tensors one by one."""
 
 import os
 import threading
@@ -121,7 +121,7 @@ def test_an_option_that_a_writer_does_not_take_is_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "tensor", "error"),
     [
-        ("w", np.ones(4, np.float32), oe.InvalidArgumentError),  # for the second time
+        ("w", np.ones(4, np.float32), oe.InvalidArgumentError),  # the second tensor with this name
         ("v", "text", TypeError),
         ("v", np.array(["a"]), oe.FormatError),
     ],

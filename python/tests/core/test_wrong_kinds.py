@@ -1,4 +1,4 @@
-"""Arguments of the wrong kind: each public function names the argument, whatever it is given."""
+"""Tests that each public function reports arguments of the wrong kind by name."""
 
 import inspect
 from collections.abc import Callable
@@ -17,7 +17,7 @@ onnx = pytest.importorskip("onnx")
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return arguments for functions, by the names of their parameters."""
+    """Return arguments for functions, by parameter name."""
     folder = tmp_path_factory.mktemp("kinds")
     model = graphs.open_graph({"x": ("float32", (2, 3))}, as_inputs=True)
     onnx.save(model, folder / "model.onnx")

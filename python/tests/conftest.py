@@ -26,9 +26,7 @@ def conversions(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True)
 def frozen(module_count: list[int]) -> None:
-    """Freeze imported objects, which otherwise cost a third of an export's time in garbage
-    collection.
-    """
+    """Freeze imported objects: collecting them would take a third of an export's time."""
     if len(sys.modules) > module_count[0] + 20:
         gc.collect()
         gc.freeze()

@@ -1,6 +1,6 @@
-"""The examples run as they stand, and print what the file beside them says.
+"""Tests that the examples run and print the output in the file next to each.
 
-`REBLESS=1` writes these files anew.
+`REBLESS=1` updates these files.
 """
 
 import os
@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 NEEDED = ("torch", "transformers", "tokenizers", "onnx", "onnxscript", "onnxruntime")
 SCRIPTS = {path.stem: path for path in EXAMPLES.glob("*.py") if path.stem != "small_llama"}
 MOST_LINES = 90
-AFTER = {"generate_text": "larger_than_memory"}  # what it uses is made by another example
+AFTER = {"generate_text": "larger_than_memory"}  # examples that use the output of another example
 
 
 @pytest.fixture(scope="module")

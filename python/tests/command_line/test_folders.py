@@ -1,4 +1,4 @@
-"""Folders that are not plain models of transformers, and the messages about them."""
+"""Tests of folders that are not plain transformers models, and of the messages about them."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from onnx_external._folders.config import check_folder
 
 
 def folder(path: Path, **files: Any) -> Path:
-    """Return a folder with files; non-text becomes JSON. "__" in a name stands for a dot."""
+    """Return a folder with files. Other values than text become JSON; "__" stands for a dot."""
     for name, content in files.items():
         file = path / name.replace("__", ".")
         file.parent.mkdir(parents=True, exist_ok=True)

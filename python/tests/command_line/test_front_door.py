@@ -1,4 +1,4 @@
-"""`onnx-external` and `python -m onnx_external`: help, wrong command lines, errors as documents."""
+"""Tests of `onnx-external` and `python -m onnx_external`: help, wrong options, JSON errors."""
 
 import io
 import json
@@ -31,7 +31,7 @@ PARSERS = {"export": export, "generate": generate, "validate": validate, "diagno
 
 
 def run(*arguments: object, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a command in this process."""
+    """Return a function that runs a command; it returns exit code, stdout and stderr."""
     monkeypatch.setattr(sys, "argv", ["onnx-external", *map(str, arguments)])
     monkeypatch.setattr(sys, "path", list(sys.path))
     out, err = io.StringIO(), io.StringIO()

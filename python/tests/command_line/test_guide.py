@@ -1,4 +1,4 @@
-"""The steps of two pages print what stands below them. `REBLESS=1` writes the pages anew."""
+"""Tests that the steps of two pages print the output below them. `REBLESS=1` updates the pages."""
 
 import os
 from pathlib import Path

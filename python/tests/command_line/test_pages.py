@@ -1,4 +1,4 @@
-"""Reports as pages: what is in them. tests/page opens pages in a browser."""
+"""Tests of the content of reports as HTML pages. tests/page opens pages in a browser."""
 
 import json
 import math
@@ -123,7 +123,7 @@ def test_the_page_of_a_verification_has_the_tensors_of_the_model(
     tiny: Path, tmp_path: Path
 ) -> None:
     saved = oe.save(tiny / "graph.onnx", tmp_path, tiny / "checkpoint.pt")
-    for given in (tmp_path, saved.model):  # the folder means the model
+    for given in (tmp_path, saved.model):  # a folder stands for its model
         report = oe.verify(given)
         data = data_of(report.html())
         contents = data["report"].pop("contents")

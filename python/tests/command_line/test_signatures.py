@@ -25,7 +25,7 @@ MADE_BY_US = ("Checkpoint", "Error", "RewriteError", "Tensor", "UnmergeableError
 
 
 def public(module: Any) -> dict[str, Any]:
-    """Return the functions, and the constructors and methods of classes, that a module offers."""
+    """Return the public functions of a module, and the constructors and methods of its classes."""
     found = {}
     for name in module.__all__:
         each = getattr(module, name)
@@ -53,14 +53,14 @@ def all_public() -> dict[str, Any]:
 
 
 def parameters(function: Any) -> list[str]:
-    """Return the names of all arguments, also of those that many functions take."""
+    """Return the names of all arguments, including those that many functions share."""
     signature = inspect.signature(function).parameters.values()
     named = [each.name for each in signature if each.kind is not each.VAR_KEYWORD]
     return [name for name in (*named, *keywords_of(function)) if name != "self"]
 
 
 def is_made(function: Any) -> bool:
-    """Return whether dataclass made it."""
+    """Return whether @dataclass generated the function."""
     return "__create_fn__" in function.__qualname__ or function.__code__.co_filename == "<string>"
 
 
@@ -125,7 +125,7 @@ def test_every_argument_of_every_public_function_is_explained() -> None:
 
 
 def undocumented(kind: type) -> list[str]:
-    """Return the fields of a dataclass that no docstring follows."""
+    """Return the fields of a dataclass that are not followed by a docstring."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(tree, ast.ClassDef)
     explained = inspect.getdoc(kind) or ""
@@ -190,7 +190,7 @@ def test_remedies_are_spelled_as_python_takes_them(tiny: Path, tmp_path: Path) -
         oe.save(*names, mapping=oe.Mapping(rename="s/ln_1/ln_9/"))
     lines = str(caught.value).splitlines()[1:]
     assert lines and all(line.startswith("  mapping=oe.Mapping(") for line in lines)
-    for line in lines:  # each is Python
+    for line in lines:  # each line is Python
         ast.parse(f"f({line.strip().split(': ')[0]})")
 
 

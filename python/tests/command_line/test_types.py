@@ -1,4 +1,4 @@
-"""The programs of the pages and of the docstrings are what type checkers accept, too."""
+"""Tests that type checkers accept the programs in the docs and docstrings."""
 
 import re
 import subprocess
@@ -11,11 +11,11 @@ import onnx_external
 
 PAGES = sorted((Path(__file__).resolve().parents[3] / "docs").glob("*.md"))
 
-# Packages whose own types are not looked at.
+# Packages whose own types are not checked.
 CONFIGURATION = """
 [mypy]
 strict = True
-# Of torch, whose types are not looked at.
+# Classes of torch, whose types are not checked.
 disallow_subclassing_any = False
 [mypy-torch.*,onnx.*,onnx_ir.*,onnxruntime.*,transformers.*,ml_dtypes.*]
 follow_imports = skip
@@ -33,7 +33,7 @@ def programs() -> list[str]:
     return [program for program in found if "import onnx_external" in program]
 
 
-# The types are those of the package, not Any: what does not exist is found.
+# The package's types are not Any, so the checker finds names that do not exist.
 WRONG = """
 import onnx_external as oe
 oe.save("a.onnx", "b.onnx", layot="single")

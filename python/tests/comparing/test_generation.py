@@ -1,4 +1,4 @@
-"""Decoders that are exported and run as users run them: by oe.generate, by onnxruntime-genai."""
+"""Tests of exported decoders that are run with oe.generate and onnxruntime-genai."""
 
 import inspect
 import json
@@ -210,7 +210,7 @@ def test_ids_of_tokens_need_no_tokenizer(exported: Exported, tmp_path: Path) -> 
 def test_a_decoder_that_treats_a_prompt_differently_is_two_graphs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a run of the graph: the trace says what it assumed of the cache's length."""
+    """Check this without running the graph; the trace states what it assumed of the cache."""
     from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
     forward = LlamaForCausalLM.forward

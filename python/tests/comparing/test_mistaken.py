@@ -1,4 +1,4 @@
-"""A folder, weights or a program in the place of a model or of a reference."""
+"""Tests of a folder, weights or a program given instead of a model or a reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytest.importorskip("onnxruntime")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """One folder with a model, and one with two."""
+    """Return a folder that contains one folder with a model and one with two."""
     model = graphs.open_graph({"x": ("float32", (2, 3))}, as_inputs=True)
     for name in ("one/model.onnx", "two/a.onnx", "two/b.onnx"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

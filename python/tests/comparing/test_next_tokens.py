@@ -1,4 +1,4 @@
-"""The next token is that of transformers' generate(do_sample=False), whatever the settings say."""
+"""Tests that next tokens equal those of generate(do_sample=False) for any settings."""
 
 import re
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ COUNT = 7
 
 
 def rows(width: int) -> Any:
-    """Three prompts, of which the second is padded, and what followed them."""
+    """Return three prompts, the second of which is padded, with the tokens that followed them."""
     ids = np.random.default_rng(width).integers(1, 12, (3, width + COUNT))
     ids[1, : width // 2] = PAD
     return ids
@@ -57,7 +57,7 @@ def model() -> Any:
 
 
 def wanted(model: Any, settings: dict[str, Any], width: int) -> list[list[int]]:
-    """Return the likeliest tokens after transformers' processors, step by step."""
+    """Return the most likely tokens after transformers' processors, step by step."""
     config = transformers.GenerationConfig(**settings, max_length=width + COUNT)
     config._eos_token_tensor = torch.tensor(ENDS)
     ids = torch.tensor(rows(width))
@@ -132,7 +132,7 @@ def test_settings_that_are_not_applied_are_noted() -> None:
 
 
 class Ends(decoding.Decoder):
-    """A decoder with a table of six positions, whose tokens count up."""
+    """A decoder with a table of six positions, which generates increasing tokens."""
 
     def __init__(self, positions: bool = True) -> None:
         self.ends, self._pad, self._positions, self._shares = set(), 0, 6, False

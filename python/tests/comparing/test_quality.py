@@ -1,4 +1,4 @@
-"""Tests of a quantized model's loss: its figures, its limits, and the layer that loses most."""
+"""Tests of the quality loss of a quantized model: figures, limits, and the worst layer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ X = RANDOM.standard_normal((40, 64)).astype(np.float32)
 
 
 def plain(output: str, factor: float = 1.0) -> Any:
-    """Return a product with a matrix."""
+    """Return a model that multiplies its input by a matrix."""
     weight = numpy_helper.from_array((WEIGHT * factor).astype(np.float32), "w")
     nodes = [helper.make_node("MatMul", ["x", "w"], [output])]
     forms = [
@@ -33,7 +33,7 @@ def plain(output: str, factor: float = 1.0) -> Any:
 
 
 def quantized(folder: Path, output: str, form: Any = "matmulnbits") -> Path:
-    """Return it in int4, the head as well."""
+    """Return the model in int4, including its head."""
     onnx.save(plain(output), folder / "float.onnx")
     scheme = oe.Quantize("int4", head="int4", form=form)
     oe.save(folder / "float.onnx", folder / "out/model.onnx", quantize=scheme, progress=False)
@@ -123,7 +123,7 @@ def test_figures_are_those_of_their_definitions() -> None:
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """Return a folder with a tokenizer, its export in int4, and a text."""
+    """Return a model folder with a tokenizer, its int4 export, and a text file."""
     torch = pytest.importorskip("torch", minversion="2.11")
     transformers = pytest.importorskip("transformers", minversion="5.20")
     pytest.importorskip("onnxscript")

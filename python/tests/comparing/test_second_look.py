@@ -1,4 +1,4 @@
-"""Outputs that differ from a module's without being wrong: rounding of zero, ties in any order."""
+"""Tests of outputs that differ without being wrong: rounding of zero, ties in any order."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ nn = torch.nn
 def judged(
     module: Any, args: tuple[Any, ...], got: list[Any], atol: float | None = None
 ) -> list[Comparison]:
-    """Compare what a model gave with what a module gives."""
+    """Compare the results of a model with those of a module."""
     reference, given = ModuleReference(module.eval()), Given({}, call=(args, {}))
     wanted = reference.outputs(given, "set")
     names = [f"y{number}" for number in range(len(got))]
@@ -38,7 +38,7 @@ def seeded(seed: int = 0) -> None:
 
 
 class Centred(nn.Module):  # type: ignore[misc,name-defined]
-    """Gives means of what has none, and a difference of two heads that are equal."""
+    """Returns means of empty tensors, and the difference of two equal heads."""
 
     def __init__(self, size: float = 1.0) -> None:
         super().__init__()
@@ -88,14 +88,14 @@ def test_a_small_slice_that_is_left_of_large_values_may_be_rounded_otherwise() -
 
 
 class Top(nn.Module):  # type: ignore[misc,name-defined]
-    """Gives the places of the largest values, most of which are equal."""
+    """Returns the indices of the largest values, most of which are equal."""
 
     def forward(self, x: Any) -> Any:
         return torch.relu(x - 0.6).topk(5, -1)
 
 
 def another_order(module: Any, x: Any) -> list[Any]:
-    """Return the values, and the last of equal ones first."""
+    """Return the values, with equal ones in reverse order."""
     values, places = given_by(module, x)
     scores = torch.relu(x - 0.6).flip(-1).sort(dim=-1, descending=True, stable=True)
     other = x.shape[-1] - 1 - scores.indices[:, : places.shape[1]].numpy()
@@ -117,7 +117,7 @@ def test_places_of_other_values_are_wrong() -> None:
     x = torch.randn(6, 20)
     got = another_order(Top(), x)
     largest = int(x[0].argmax())
-    for wrong in (largest, 20, -1, int(got[1][0, 3])):  # another value, outside, twice
+    for wrong in (largest, 20, -1, int(got[1][0, 3])):  # wrong, invalid, or a duplicate
         changed = [got[0], got[1].copy()]
         changed[1][0, 4] = wrong
         assert not judged(Top(), (x,), changed)[1].ok
@@ -126,7 +126,7 @@ def test_places_of_other_values_are_wrong() -> None:
 
 
 class Padded(nn.Module):  # type: ignore[misc,name-defined]
-    """Gives boxes by their scores, of which many are 0."""
+    """Returns boxes sorted by their scores, many of which are 0."""
 
     def forward(self, boxes: Any, count: Any) -> Any:
         scores = boxes[..., 0].sigmoid() * (torch.arange(boxes.shape[1]) < count[:, None])
@@ -142,7 +142,7 @@ def test_what_is_taken_at_places_of_equal_values_may_be_in_the_order_of_onnx() -
     taken = boxes.gather(1, places[..., None].expand(-1, -1, 4)).numpy()
     got = [values.numpy(), taken]
     assert all(each.ok for each in judged(Padded(), (boxes, count), got))
-    for row in (0, 39):  # of a score that has no equal, and of a 0
+    for row in (0, 39):  # the row of a unique score, and of a 0
         wrong = [got[0], taken.copy()]
         wrong[1][0, row] += 0.01
         assert not judged(Padded(), (boxes, count), wrong)[1].ok
@@ -177,4 +177,4 @@ def test_a_second_check_leaves_a_module_unchanged() -> None:
     got = [np.full(4, 3e-8, np.float32)]
     with torch.no_grad():
         judged(module, (x,), got)
-    assert float(module.calls) == 1  # of judged() itself
+    assert float(module.calls) == 1  # the call by judged() itself

@@ -1,7 +1,8 @@
-"""Outputs that hold large and small parts: 60 planted errors are found, 200 sound ones agree.
+"""Tests of outputs with large and small parts: 60 planted errors are found, 200 correct outputs
+agree.
 
-The sound ones are computed twice by small nets in numpy, in the same type but with their sums in
-another order, as two runtimes do it.
+Small numpy networks compute the correct outputs twice, in the same type but with sums in another
+order, like two runtimes.
 """
 
 from collections.abc import Callable
@@ -33,7 +34,7 @@ ACTIVATIONS: list[Callable[[Array], Array]] = [
 
 
 class Net:
-    """A residual net with normalized layers, in one type, and heads of its features."""
+    """A residual network with normalized layers in one type, and heads for its features."""
 
     def __init__(self, random: Any, dtype: Any, width: int, depth: int) -> None:
         self.dtype, self.activation = dtype, ACTIVATIONS[random.integers(len(ACTIVATIONS))]
@@ -45,7 +46,7 @@ class Net:
         self.layers = [(weight(), weight(), random.permutation(width)) for _ in range(depth)]
 
     def features(self, x: Array, other_order: bool) -> Array:
-        """Run it; sums are in another order if this is asked for."""
+        """Run the network, with sums in another order if requested."""
         x = rounded(x, self.dtype)
         for up, down, order in self.layers:
             y = x - x.mean(-1, keepdims=True)
@@ -58,7 +59,7 @@ class Net:
 
 
 def head(random: Any, features: Array, kind: str, dtype: Any) -> Callable[[Array], Array]:
-    """Return what makes one part of an output of features."""
+    """Return a function that computes one part of an output from features."""
     count = int(random.integers(1, 7))
     weight = rounded(random.standard_normal((features.shape[-1], count)) / 8, dtype)
     size = np.float32(10 ** random.uniform(0, 3.5))
@@ -78,7 +79,7 @@ KINDS = ["pixels", "scores", "normals", "plain", "small", "depth", "shares"]
 
 
 def layout(random: Any, parts: list[Array]) -> Array:
-    """Put parts side by side, along any axis."""
+    """Concatenate parts along a random axis."""
     whole = np.concatenate(parts, -1)
     if random.random() < 0.3:
         whole = whole.reshape(2, -1, whole.shape[-1])
@@ -136,4 +137,4 @@ def test_every_error_in_a_small_part_is_found(seed: int) -> None:
     assert compare("y", want, want).ok
     found = compare("y", got, want)
     assert not found.ok and found.times > 1, (fault, dtype)
-    assert found.max_abs is not None and found.max_abs < 2  # of the part, and not of the large one
+    assert found.max_abs is not None and found.max_abs < 2  # not that of the large part

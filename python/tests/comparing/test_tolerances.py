@@ -1,4 +1,4 @@
-"""Tests of the tolerance that a report took, and the reason."""
+"""Tests of the tolerance that a report used, and of the stated reason."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ WEIGHT = np.random.default_rng(1).standard_normal((16, 16)).astype(np.float32)
 
 
 def model(nodes: list[Any], **weights: Any) -> Any:
-    """y, of x and weights."""
+    """Return a model that computes y from x and weights."""
     forms = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["rows", 16]) for n in "xy"]
     values = [numpy_helper.from_array(np.asarray(each), name) for name, each in weights.items()]
     graph = helper.make_graph(nodes, "g", forms[:1], forms[1:], values)
@@ -31,7 +31,7 @@ def plain() -> Any:
 
 
 def half() -> Any:
-    """The same in float16, with inputs and outputs in float32."""
+    """Return the model in float16, with inputs and outputs in float32."""
     nodes = [
         helper.make_node("Cast", ["x"], ["short"], to=TensorProto.FLOAT16),
         helper.make_node("MatMul", ["short", "w"], ["product"]),
@@ -41,7 +41,7 @@ def half() -> Any:
 
 
 def quantized() -> Any:
-    """The same with a weight of 8 bits."""
+    """Return the model with an 8-bit weight."""
     scale = np.float32(np.abs(WEIGHT).max() / 127)
     nodes = [
         helper.make_node("DequantizeLinear", ["w", "scale"], ["float"]),
@@ -59,7 +59,7 @@ def test_weights_in_float16_are_not_held_to_float32(as_file: bool, tmp_path: Pat
     assert report.outputs[0].precision == "float16"
     (told,) = report.graphs[0].tolerances
     assert told.startswith("tolerance of float16 (weights): atol 0.") and "rtol 0.02" in told
-    assert oe.validate(plain(), half(), X).ok  # of the reference, too
+    assert oe.validate(plain(), half(), X).ok  # this also applies to the reference
 
 
 def test_the_report_says_which_tolerance_was_taken(

@@ -1,4 +1,4 @@
-"""Models on ONNX Runtime beside what they should compute."""
+"""Tests of comparing models on ONNX Runtime with expected results."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 def scaled(
     path: Path, factor: float, bias: float = 0.0, dtype: int = TensorProto.FLOAT, **more: Any
 ) -> str:
-    """Return a model that gives y = factor * x + bias, and z = -y."""
+    """Return a model that computes y = factor * x + bias, and z = -y."""
     of = helper.tensor_dtype_to_np_dtype(dtype)
     values = [
         numpy_helper.from_array(np.array(value).astype(of), name)
@@ -175,7 +175,7 @@ def test_recorded_sets_are_read_and_dumps_are_such_sets(tmp_path: Path) -> None:
     names = {path.name for path in (tmp_path / "m/test_data_set_0").iterdir()}
     assert names == {"input_0.pb", "output_0.pb", "output_1.pb", "actual_0.pb", "actual_1.pb"}
     assert json.loads((tmp_path / "m/report.json").read_text())["ok"] is True
-    report = oe.validate(model)  # the set beside it
+    report = oe.validate(model)  # uses the recorded set next to the model
     assert report.ok and report.outputs[0].set == "test_data_set_0"
     assert report.graphs[0].inputs[0].origin == "recorded"
     assert not oe.validate(scaled(tmp_path / "other.onnx", 3), tmp_path / "m").ok
@@ -254,7 +254,7 @@ def test_bfloat16_float8_bool_and_strings_go_through_the_runtime(tmp_path: Path)
         model = identity(tmp_path / f"{number}/model.onnx", dtype, ["rows", "columns"])
         report = oe.validate(model, {"y": value}, {"x": value}, dump=tmp_path / str(number))
         assert report.ok and report.outputs[0].shape == list(value.shape)
-        assert oe.validate(model).ok  # from the files that were dumped
+        assert oe.validate(model).ok  # reads the files that were dumped
     made = oe.validate(model, model, dims={"rows": 2, "columns": 3})
     assert made.ok and made.outputs[0].dtype == "float64"
     assert json.loads(json.dumps(made.to_dict())) == made.to_dict()

@@ -1,4 +1,4 @@
-"""Modules of torch and models of transformers beside what ONNX Runtime makes of them."""
+"""Tests of comparing torch modules and transformers models with ONNX Runtime."""
 
 import copy
 import json
@@ -22,7 +22,7 @@ def command(*arguments: Any) -> Any:
 
 
 class Two(torch.nn.Module):  # type: ignore[misc,name-defined]
-    """Two outputs; one of its arguments is nested."""
+    """A module with two outputs and a nested argument."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def test_a_program_has_examples_of_its_own(two: tuple[Any, Any, str], tmp_path: 
     _, exported, path = two
     report = oe.validate(path, exported, dump=tmp_path)
     assert report.ok and {each.set for each in report.outputs} == {"example"}
-    assert oe.validate(path, exported, tmp_path).ok  # recorded inputs, put where they belong
+    assert oe.validate(path, exported, tmp_path).ok  # recorded inputs, reordered
     torch.export.save(exported, tmp_path / "program.pt2")
     done = command(path, "--against", tmp_path / "program.pt2")
     assert done.returncode == 0 and "all 2 outputs agree" in done.stdout, done.stderr
@@ -88,8 +88,8 @@ def test_a_module_runs_on_inputs_that_are_made(tmp_path: Path) -> None:
         module, (torch.ones(2, 3),), dynamic_shapes=(rows,), dynamo=True, verbose=False
     )
     assert oe.validate(program, module, dims={"rows": [1, 7]}).ok
-    assert oe.validate(program).ok  # against the program that it was made from
-    module = copy.deepcopy(module)  # the program has the tensors of the other
+    assert oe.validate(program).ok  # compared with the original program
+    module = copy.deepcopy(module)  # the program keeps the tensors of the original
     assert oe.validate(program, module.double(), dims={"rows": 3}).ok
     with torch.no_grad():
         module[0].bias.fill_(torch.nan)
@@ -114,7 +114,7 @@ SETS = {"example", "longer", "prompt", "longer prompt"}
 
 
 def saved_folder(folder: Path, name: str, **more: Any) -> None:
-    """A small model of transformers with random weights."""
+    """Save a small transformers model with random weights, and return it."""
     transformers = pytest.importorskip("transformers", minversion="5.20")
     made = getattr(transformers, name)
     torch.manual_seed(7)
@@ -133,13 +133,13 @@ def test_a_folder_is_exported_and_all_its_graphs_are_compared(tmp_path: Path) ->
     document = json.loads(done.stdout)
     assert [each["name"] for each in document["graphs"]] == ["model"]
     for graph in document["graphs"]:
-        sets = {each["set"].partition(",")[0] for each in graph["outputs"]}  # without the rows
+        sets = {each["set"].partition(",")[0] for each in graph["outputs"]}  # without row counts
         assert sets == SETS
         assert {each["dtype"] for each in graph["outputs"]} == {"float16"}
     assert {"trace model", "load reference"} <= {each["name"] for each in document["steps"]}
     assert (tmp_path / "dump/test_data_set_1/actual_0.pb").is_file()
     assert oe.validate(out / "model.onnx", tmp_path / "dump").ok
-    # A weight that is wrong is found, also when the folders are compared later.
+    # A wrong weight is found, also if the folders are compared later.
     weights = onnx.load(out / "model.onnx", load_external_data=False).graph.initializer
     place = next(each for each in weights if each.name == "model.norm.weight").external_data
     entry = {each.key: each.value for each in place}

@@ -1,4 +1,4 @@
-"""Tests of wrong outputs: beside masks or giants, nothing compared, random numbers."""
+"""Tests of wrong outputs: next to masks or huge values, without comparison, random numbers."""
 
 import json
 import re
@@ -26,7 +26,7 @@ FILLS = [
 
 
 def masked(values: Any, mask: Any, fill: Any, added: bool) -> Any:
-    """Return the values with a mask, as float32 keeps them: replaced by it, or with it added."""
+    """Return the values in float32, with masked ones replaced by `fill` or with `fill` added."""
     with np.errstate(over="ignore"):
         return np.where(mask, values + fill if added else fill, values).astype(np.float32)
 
@@ -102,14 +102,14 @@ def test_a_few_giants_do_not_hide_differences_in_the_rest(giant: float) -> None:
 
 
 def test_what_is_left_of_giants_may_be_off_as_much_as_they_are() -> None:
-    # A row of (x + 1e6) - 1e6 in float32 and its giants, which differ by one step.
+    # A row of (x + 1e6) - 1e6 in float32, and its huge values, which differ by one step.
     want = np.array([[1e6, 2e6, 0.25, 0.5, -0.125, 0.75], [1, 2, -1, 0.5, 0.25, 3]], np.float32)
     got = want + np.array([[0.0625, 0.125, 0.0625, 0, 0.0625, 0], [0] * 6], np.float32)
     assert compare("y", got, want).ok
-    got[1, 2] += 0.0625  # a row without giants
+    got[1, 2] += 0.0625  # a row without huge values
     assert compare("y", got, want).first_at == [1, 2]
     got = want.copy()
-    got[0, 2] += 0.0625  # its giants are equal
+    got[0, 2] += 0.0625  # the huge values in this row are equal
     assert not compare("y", got, want).ok
 
 
@@ -143,7 +143,7 @@ def test_without_elements_or_numbers_nothing_agrees() -> None:
 def model_of(
     nodes: list[Any], forms: dict[str, Any], outputs: list[str], functions: Any = (), **values: Any
 ) -> Any:
-    """Return a model of floats; of each name either a shape or a value is given."""
+    """Return a float model in which each name has either a shape or a value."""
     infos = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in forms.items()}
     constants = [numpy_helper.from_array(value, name) for name, value in values.items()]
     inputs = [info for name, info in infos.items() if name not in outputs]
@@ -217,7 +217,7 @@ def test_sizes_that_the_model_fixes_are_not_given() -> None:
 
 
 def drawing(name: str) -> Any:
-    """Return a model that draws random numbers, as y."""
+    """Return a model whose output y is random."""
     forms = {"x": [2, 300], "y": [2, 300]}
     like = ["x"], ["y"]
     on = dict(ratio=np.float32(0.5), on=np.array(True))
@@ -312,7 +312,7 @@ def test_a_wrong_row_has_a_mark_and_the_last_line_names_the_output(tmp_path: Pat
 
 
 class Doubled:
-    """Modules of torch that give 2 * x in several ways, made where torch is there."""
+    """Creates torch modules that return 2 * x in several ways, if torch is installed."""
 
     @staticmethod
     def made(change: Any) -> Any:
@@ -371,7 +371,7 @@ def test_diagnose_says_that_nothing_was_compared(tmp_path: Path) -> None:
     sound = Doubled.made(lambda _, x: 2 * x)
     report = oe.diagnose(tmp_path / "model.onnx", sound, torch.ones(0, 3))
     assert not report.ok and "no output of the model itself was compared" in report.sentence
-    other = Doubled.made(lambda _, x: (2 * x).T)  # of another shape
+    other = Doubled.made(lambda _, x: (2 * x).T)  # with another shape
     assert not oe.diagnose(tmp_path / "model.onnx", other, torch.ones(2, 3)).ok
 
 

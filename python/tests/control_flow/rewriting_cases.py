@@ -1,7 +1,8 @@
 # ruff: noqa
-"""Functions with everything that Python's grammar has besides control flow.
+"""Functions that use all of Python's grammar besides control flow.
 
-Each is called with the numbers -3 to 6 and gives, or raises, the same after it is rewritten.
+Each function is called with the numbers -3 to 6. It must return or raise the same after it is
+rewritten.
 """
 
 import contextlib

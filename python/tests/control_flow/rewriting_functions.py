@@ -1,4 +1,4 @@
-"""Functions as they are rewritten, with whatever is chosen in them."""
+"""Rewrites functions for tests, with any choice of constructs."""
 
 import ast
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def source(function: Any) -> Function:
 
 
 def all_keys(function: Any, guards: bool = False) -> list[str]:
-    """Return the keys of everything in a function that decides something."""
+    """Return the keys of all decisions in a function."""
     found = source(function)
     keys: dict[str, None] = {}
     tree = found.tree()
@@ -44,7 +44,7 @@ def changed(function: Any, chosen: Any, absorbed: Any = ()) -> Rewritten:
 
 @contextmanager
 def rewritten(function: Any, chosen: Any, absorbed: Any = ()) -> Iterator[Runtime]:
-    """Let a function run as it is rewritten, inside the context."""
+    """Run the rewritten form of a function inside the context."""
     found, runtime = source(function), Runtime()
     code = compiled(found, changed(function, chosen, absorbed).tree)
     with applied({found.function: code}, runtime):

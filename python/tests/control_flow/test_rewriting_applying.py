@@ -1,4 +1,4 @@
-"""Code that is exchanged and put back; what is found and what tests see, on the way."""
+"""Tests of replacing the code of functions and restoring it."""
 
 import functools
 import gc
@@ -87,7 +87,7 @@ def found(function: Any) -> Function:
 
 
 def again(function: Any) -> types.CodeType:
-    """Return the code of a function, compiled anew from its source."""
+    """Return the code of a function, compiled again from its source."""
     source = found(function)
     return compiled(source, source.tree())
 

@@ -1,4 +1,4 @@
-"""oe.torch.export of modules whose control flow depends on tensors or on sizes."""
+"""Tests of oe.torch.export for modules whose control flow depends on tensors or sizes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETS = [(torch.ones(3, 2),), (-torch.ones(4, 2),), (torch.full((2, 2), 90.0),)]
 
 
 class Decides(torch.nn.Module):
-    """A test, a loop over rows, a while loop, and an early return."""
+    """A module with a condition, a loop over rows, a while loop, and an early return."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Decides(torch.nn.Module):
 
 
 class BySize(torch.nn.Module):
-    """Tests on a size, one in the other."""
+    """A module with nested conditions on a size."""
 
     def forward(self, x: Any) -> Any:
         if x.shape[1] > 6:
@@ -78,7 +78,7 @@ def state(module: Any) -> dict[str, Any]:
     return {
         "codes": [each.__code__ for each in functions],
         "globals": set(globals()),
-        # Modules of transformers that are imported meanwhile register classes, once.
+        # transformers modules that are imported meanwhile register classes once.
         "nodes": {each for each in pytree.SUPPORTED_NODES if "transformers" not in each.__module__},
         "functions": torch.overrides._len_torch_function_stack(),
         "grad": torch.is_grad_enabled(),
@@ -227,7 +227,7 @@ def test_a_diagnosis_says_why_rewriting_does_not_mend_a_module() -> None:
 
 
 class Fills(torch.nn.Module):
-    """Constants in branches, which an optimizer computes there."""
+    """A module with constants in branches, which an optimizer folds."""
 
     def forward(self, x: Any) -> Any:
         scale = torch.full((2,), 3.0) if x.sum() > 0 else torch.zeros(2)
@@ -242,7 +242,7 @@ def test_constants_of_branches_are_not_weights(tmp_path: Path) -> None:
 
 
 class AsksWhetherItIsExported(torch.nn.Module):
-    """Leaves out in an export what it needs there."""
+    """A module that skips a needed step while it is exported."""
 
     def forward(self, x: Any) -> Any:
         mask = None
@@ -263,7 +263,7 @@ def test_code_that_fails_since_it_is_exported_is_told_that_it_is_not(tmp_path: P
 
 
 class AsksForNothing(torch.nn.Module):
-    """Asks whether it is exported, and does the same."""
+    """A module that checks whether it is being exported, but does the same in both cases."""
 
     def forward(self, x: Any) -> Any:
         y = x + 1 if torch.compiler.is_compiling() else 1 + x
@@ -276,7 +276,7 @@ def test_code_that_asks_and_does_not_fail_is_told_the_truth(tmp_path: Path) -> N
 
 
 class Converts(torch.nn.Module):
-    """Converts a part of itself to the type that it has."""
+    """A module that converts a submodule to the type it already has."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -293,7 +293,7 @@ def test_a_conversion_that_changes_nothing_is_exported(tmp_path: Path) -> None:
 
 
 class Contains(torch.nn.Module):
-    """`in`, of a tensor among tensors and of a number among sizes."""
+    """A module that applies `in` to a tensor among tensors, and to a number among sizes."""
 
     def forward(self, x: Any) -> Any:
         y = x[:, :2]
@@ -325,7 +325,7 @@ def test_a_graph_that_the_optimizer_cannot_take_is_saved_without_it(
 
 
 class LooksUpByText(torch.nn.Module):
-    """Chooses a part by the text of a tensor's value."""
+    """A module that chooses a submodule by the text of a tensor's value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -344,7 +344,7 @@ def test_a_lookup_by_the_text_of_a_tensor_is_a_test_for_each_item(tmp_path: Path
 
 
 class LooksUpOne(torch.nn.Module):
-    """Calls the part that an input names, of parts 0 and 2."""
+    """A module that calls submodule 0 or 2, as an input says."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -369,7 +369,7 @@ def test_a_graph_that_looks_up_a_missing_item_stops(tmp_path: Path) -> None:
 
 
 class LooksUpByName(LooksUpByText):
-    """The text has a name before it is looked up, so that nothing tells what it is made of."""
+    """A module like LookUpByText, in which a variable hides the origin of the text."""
 
     def forward(self, x: Any) -> Any:
         for index in (x.sum(0) > 0).nonzero():
@@ -385,7 +385,7 @@ def test_a_lookup_by_the_text_of_a_tensor_is_refused_with_its_line(tmp_path: Pat
 
 
 class Counts(torch.nn.Module):
-    """Counts its runs in place: in a buffer, in a tensor of its own, and in one of a list."""
+    """A module that counts its calls in a buffer, a tensor attribute, and a tensor in a list."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -428,7 +428,7 @@ def test_tensors_that_are_not_buffers_are_also_restored() -> None:
 
 
 class Halves(torch.nn.Module):
-    """Writes to a weight when it runs."""
+    """A module that modifies a weight when it runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -455,7 +455,7 @@ class TensorOrNone(torch.nn.Module):
 
 
 class Chooses(torch.nn.Module):
-    """It exports as it is; its part does not by itself."""
+    """A module that can be exported, although its submodule alone cannot."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -476,7 +476,7 @@ def test_a_diagnosis_says_that_a_model_exports_though_its_modules_do_not() -> No
 
 
 class Hooked(torch.nn.Module):
-    """ONNX has no operator for what it does; its part has a hook, and exports."""
+    """A module for which ONNX has no operator. Its submodule has a hook, and can be exported."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -508,7 +508,7 @@ def test_the_obstacle_that_rewriting_does_not_mend_is_named(tmp_path: Path) -> N
 
 
 class Writes(torch.nn.Module):
-    """A greedy decoder: it ends by a value, or by how much it has written."""
+    """A greedy decoder that stops at a value or at a length."""
 
     def forward(self, x: Any) -> Any:
         written: list[Any] = []

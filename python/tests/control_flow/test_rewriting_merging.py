@@ -24,7 +24,7 @@ def _exported(module: Any, tmp_path: Path, *sets: Any) -> Any:
 
 
 class LoopThatNoSetReaches(torch.nn.Module):
-    """A module whose loop over rows only the trace finds, as a size that became a number."""
+    """A module whose loop over rows is found only by the trace, where a size became a number."""
 
     def forward(self, x: Any) -> Any:
         rows = x.shape[0]
@@ -56,7 +56,7 @@ def test_a_tuple_is_returned_out_of_a_loop(tmp_path: Path) -> None:
 
 
 class BindsForAFunctionInOneBranch(torch.nn.Module):
-    """A variable that a function within sees is a cell, not a local name."""
+    """A module with a variable that an inner function reads, so it is a cell, not a local name."""
 
     def forward(self, x: Any) -> Any:
         if x.sum() > 0:
@@ -72,7 +72,7 @@ def test_a_variable_of_a_closure_may_be_set_in_one_branch(tmp_path: Path) -> Non
 
 
 class AppendsInBranches(torch.nn.Module):
-    """Each branch of the first test has a list whose length depends on a tensor."""
+    """A module whose branches each have a list with a tensor-dependent length."""
 
     def forward(self, x: Any) -> Any:
         found = [x[0]]
@@ -92,7 +92,7 @@ def test_a_list_may_grow_in_branches_of_branches(tmp_path: Path) -> None:
 
 
 class ScansWithASize(torch.nn.Module):
-    """A module whose iterations read a size that is not a dimension of their operands."""
+    """A module whose loop reads a size that is not a dimension of its operands."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def test_an_iteration_of_a_scan_may_read_a_size(tmp_path: Path) -> None:
 
 
 class MasksPadding(torch.nn.Module):
-    """A module like FSMT: a function returns None or a tensor, and its caller passes that on."""
+    """A module like FSMT: its caller passes on the None or tensor that a function returns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ def test_a_call_that_gives_none_or_a_tensor_is_split_at_its_callers(tmp_path: Pa
 
 
 class WritesBeforeTheTest(torch.nn.Module):
-    """A module whose function would write twice."""
+    """A module whose function would write twice if it were run again."""
 
     def mask(self, x: Any) -> Any:
         x += 1
@@ -166,7 +166,7 @@ class GivesNumbers(torch.nn.Module):
 
 
 def test_numbers_that_a_module_gives_are_compared(tmp_path: Path) -> None:
-    """Python computes in float64 what the graph computes in float32."""
+    """Check numbers that Python computes in float64 and the graph in float32."""
     report = oe.torch.export(
         GivesNumbers(),
         (UP, torch.tensor(3)),

@@ -1,4 +1,4 @@
-"""Rewritten functions: what they look like, and that they do what they did."""
+"""Tests of the text of rewritten functions, and that their behaviour is unchanged."""
 
 import ast
 import random
@@ -74,7 +74,7 @@ def test_what_cannot_be_rewritten_is_refused_with_its_line(function: Any) -> Non
 
 
 def after(text: str, absorbed: bool = False) -> str:
-    """The text of a function in which everything is rewritten, with neither keys nor prefix."""
+    """Return the text of a fully rewritten function, without keys and prefixes."""
     tree = ast.parse(textwrap.dedent(text)).body[0]
     assert isinstance(tree, ast.FunctionDef)
     keys = {key_of("", each) for each in ast.walk(tree) if keyed(each)}
@@ -446,7 +446,7 @@ def test_what_follows_a_split_call_moves_into_both_branches() -> None:
     assert isinstance(tree, ast.FunctionDef)
     made = rewrite(tree, (), {"f.py:2:11-15"}, path="f.py")
     assert made.keys == ("f.py:2:11-15",)
-    text = ast.unparse(made.tree).replace("lambda :", "lambda:")  # as Python 3.10 writes it
+    text = ast.unparse(made.tree).replace("lambda :", "lambda:")  # as in Python 3.10
     for outcome in (True, False):
         assert f"mask = __oe_rt__.taken(lambda: g(x), 'f.py:2:11-15', {outcome})" in text
     assert text.count("return x if mask is None else h(mask)") == 2

@@ -1,4 +1,4 @@
-"""Tests of the runtime: Python's own semantics on real values, a graph's on traced ones."""
+"""Tests of the runtime: Python's semantics for real values, a graph's for traced ones."""
 
 import copy
 import math
@@ -26,7 +26,7 @@ DOWN = -UP
 
 
 class Calls(torch.nn.Module):
-    """Calls a function that calls helpers."""
+    """A module that calls a function that calls helpers."""
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ def test_loops_of_python_stop_where_python_stops() -> None:
         items, lambda item, broken, n: (item == 3, n + 1), ("broken", "n"), (False, 0), True, "k"
     )
     assert state == (True, 4)
-    assert next(items) == 4  # nothing more was taken
+    assert next(items) == 4  # no further item was consumed
     asked: list[int] = []
 
     def going(broken: bool, n: int) -> bool:
@@ -131,7 +131,7 @@ def test_loops_of_python_stop_where_python_stops() -> None:
         return True
 
     state = rt.while_(going, lambda b, n: (n == 2, n + 1), ("b", "n"), (False, 0), True, "k")
-    assert state == (True, 3) and asked == [0, 1, 2]  # not asked again after the break
+    assert state == (True, 3) and asked == [0, 1, 2]  # not evaluated after the break
     assert rt.comprehend_if(range(5), lambda x: x * x, lambda x: x % 2, "k") == [1, 9]
 
 
@@ -184,7 +184,7 @@ def test_a_branch_writes_to_objects_and_all_of_them_are_merged() -> None:
         return table["a"] * table["n"], rows[0] + rows[1], module.seen + count
 
     module = proved(function, UP, DOWN)
-    assert torch.equal(module.seen, torch.zeros(3))  # the trace left nothing in it
+    assert torch.equal(module.seen, torch.zeros(3))  # the trace left the buffer unchanged
 
 
 def test_branches_may_give_other_sizes_and_tests_on_sizes_nest() -> None:
@@ -582,7 +582,7 @@ def test_slices_with_bounds_that_are_tensors_are_cut_at_the_size() -> None:
     proved(function, *sets, dims=(ROWS, None))
 
 
-# --- what is put back
+# --- restored state
 
 
 def state_of_torch() -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Diffs of rewritten functions, and the folder of them."""
+"""Tests of the diffs of rewritten functions, and of the folder with these functions."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Branches chosen by a size: the assumptions of one branch are not those of the whole graph."""
+"""Tests of branches chosen by a size, whose assumptions must not apply to the whole graph."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LastOrAll(torch.nn.Module):
 
 
 class Fours(torch.nn.Module):
-    """A view that only a multiple of four allows, within a test within another one."""
+    """A view that requires a multiple of four, inside nested conditions."""
 
     def forward(self, x: Any) -> Any:
         n = x.shape[0]
@@ -64,7 +64,7 @@ class SameOrNot(torch.nn.Module):
 
 
 class Windows(torch.nn.Module):
-    """Windows that are no longer than the rows: their size stands in an attribute."""
+    """Windows that are at most as long as the rows. Their size is an attribute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Windows(torch.nn.Module):
 
 
 class Padded(torch.nn.Module):
-    """A tensor whose size a test chooses, and a view that the chosen size allows."""
+    """A tensor whose size depends on a condition, and a view that requires this size."""
 
     def forward(self, x: Any) -> Any:
         n = x.shape[0]
@@ -101,7 +101,7 @@ class Padded(torch.nn.Module):
 
 
 class Least(torch.nn.Module):
-    """A test on a size that another test has chosen."""
+    """A condition on a size that another condition has chosen."""
 
     def forward(self, x: Any) -> Any:
         k = 4
@@ -113,7 +113,7 @@ class Least(torch.nn.Module):
 
 
 class FewRows(torch.nn.Module):
-    """A branch for 1 and 2, where torch takes the size for 2, behind a loop."""
+    """A branch for sizes 1 and 2 after a loop, where torch assumes 2."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class FewRows(torch.nn.Module):
 
 
 class Known(torch.nn.Module):
-    """A test in the branch of another one, which has decided it: a plain value of Python."""
+    """A condition inside a branch that has already decided it, so it is a plain Python value."""
 
     def forward(self, x: Any) -> Any:
         n = x.shape[0]
@@ -191,7 +191,7 @@ def test_each_branch_is_right_whatever_the_example_takes(
 
 
 class Halved(torch.nn.Module):
-    """The view in the branch holds for even sizes only."""
+    """A branch with a view that requires an even size."""
 
     def forward(self, x: Any) -> Any:
         if x.shape[0] > 4:

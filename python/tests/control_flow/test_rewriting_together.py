@@ -1,4 +1,4 @@
-"""Exports in several threads at once, and modules that write to globals."""
+"""Tests of exports in several threads at once, and of modules that write to globals."""
 
 from __future__ import annotations
 
@@ -67,4 +67,4 @@ def test_a_branch_may_write_to_a_global(tmp_path: Path) -> None:
     global last
     last = before = torch.zeros(2)
     assert oe.torch.export(WritesAGlobal(), (UP,), path, input_sets=[(DOWN,)]).checked == 2
-    assert last is before  # neither a run of the module for the comparison nor the trace leaves one
+    assert last is before  # neither the comparison nor the trace leaves a new value

@@ -322,7 +322,7 @@ def test_data_that_onnx_has_only_marked_as_external_is_in_the_message(folder: Pa
 
 
 def twin_models() -> dict[str, tuple[Any, str]]:
-    """Return models with two values of one name in a branch of an If, and the kind of the second."""
+    """Return models with two values of one name in a branch of an If, and the second kind."""
 
     def sparse(name: str) -> Any:
         values = helper.make_tensor(name, 1, [2], [5.0, 5.0])

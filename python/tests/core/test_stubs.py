@@ -63,7 +63,7 @@ def real(scope: Any) -> dict[str, Form | None]:
 
 
 def differing(stub: dict[str, Form | None], actual: dict[str, Form | None]) -> list[str]:
-    """Return the names whose signatures differ; "object" stands for types that C++ does not name."""
+    """Return the names whose signatures differ; "object" stands for types unknown to C++."""
 
     def is_same(name: str) -> bool:
         ours, theirs = stub[name], actual[name]

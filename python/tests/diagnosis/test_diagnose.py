@@ -1,4 +1,4 @@
-"""The module of an exported model that computes something else than the one it was made from."""
+"""Tests of finding the module whose part of an exported model computes something else."""
 
 import json
 import re
@@ -32,7 +32,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class Exported:
-    """A model of transformers, its folder, and its graphs."""
+    """A transformers model, its folder, and its graphs."""
 
     def __init__(self, folder: Path, name: str) -> None:
         cls, more = MODELS[name]
@@ -47,7 +47,7 @@ class Exported:
         oe.transformers.export(self.folder, self.out, fsync=False, progress=False)
 
     def changed(self, folder: Path, change: Any) -> Path:
-        """Return the folder of a model that is another one: the graphs are wrong for it."""
+        """Return the folder of a changed model, for which the graphs are wrong."""
         kept = {name: value.clone() for name, value in self.model.state_dict().items()}
         with torch.no_grad():
             change(dict(self.model.named_parameters()))
@@ -77,7 +77,7 @@ def test_nothing_is_wrong_with_a_sound_model(name: str, graph: str, models: Any)
     report = oe.diagnose(exported.out / f"{graph}.onnx", exported.folder)
     assert report.ok and report.first is None and "goes wrong" in report.sentence
     compared = [each for each in report.modules if each.status & oe.Status.OK]
-    sets = 9 if name == "llama" else 2  # of a decoder, prompts, and rows alone, too
+    sets = 9 if name == "llama" else 2  # a decoder also gets prompts and single rows
     assert len(compared) > 30 and all(len(each.sets) == sets for each in compared)
     assert compared[0].name == ""  # the model itself
     layer = {"bert": "bert.encoder.layer.1", "vit": "vit.layers.1", "llama": "model.layers.1"}
@@ -158,7 +158,7 @@ def test_a_wrong_constant_and_a_wrong_operation_are_named(models: Any, tmp_path:
     (tmp_path / "config.json").write_text(json.dumps(config))
     report = oe.diagnose(exported.out / "model.onnx", tmp_path)
     assert report.first is not None and report.first.name == "bert.embeddings.LayerNorm"
-    # An operation of the attention's own, between its projections: those are right.
+    # An operation of the attention itself, between its projections, which are right.
     attention = exported.model.get_submodule(f"{BERT}.attention.self")
     ids = torch.arange(10).reshape(2, 5)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": ids % 2}

@@ -1,4 +1,4 @@
-"""The modules that keep a model from being exported."""
+"""Tests of finding the modules that prevent the export of a model."""
 
 import inspect
 import json
@@ -40,14 +40,14 @@ class Branches(nn.Module):  # type: ignore[misc,name-defined]
 
 
 class Decomposes(nn.Module):  # type: ignore[misc,name-defined]
-    """ONNX has no operator for it."""
+    """A module for which ONNX has no operator."""
 
     def forward(self, x: Any) -> Any:
         return x + torch.linalg.svdvals(x)[..., :1, None]
 
 
 class Counts(nn.Module):  # type: ignore[misc,name-defined]
-    """A size becomes a number of Python."""
+    """A module that turns a size into a Python number."""
 
     def forward(self, x: Any) -> Any:
         return x * int(x.shape[1])
@@ -63,7 +63,7 @@ class Layer(nn.Module):  # type: ignore[misc,name-defined]
 
 
 class Model(nn.Module):  # type: ignore[misc,name-defined]
-    """Three layers, of which the second holds another module, and a module that is not called."""
+    """Three layers, one of which contains another module, and a module that is not called."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()
@@ -265,7 +265,7 @@ def test_shapes_of_a_custom_operator_are_guessed_from_the_sets(exporter: str) ->
 
 
 class Says(nn.Module):  # type: ignore[misc,name-defined]
-    """A module that returns a size, or something else, beside a tensor."""
+    """A module that returns a tensor together with a size or another value."""
 
     def __init__(self, what: Any) -> None:
         super().__init__()
@@ -302,7 +302,7 @@ def test_arguments_of_any_class_and_results_that_are_sizes_are_handled() -> None
 
 
 class Shrinks(nn.Module):  # type: ignore[misc,name-defined]
-    """The size of its output is that of a text of squares."""
+    """A module whose output size depends on the square of a size."""
 
     def forward(self, x: Any) -> Any:
         assert x.sum() != 123
@@ -426,7 +426,7 @@ def test_dynamic_shapes_are_what_torch_takes() -> None:
 
 
 class Cache:
-    """Two tensors that grow, as caches of language models do."""
+    """Two tensors that grow like the caches of language models."""
 
     def __init__(self, keys: Any = None) -> None:
         self.keys = keys
@@ -437,7 +437,7 @@ class Cache:
 
 
 class Caches(nn.Module):  # type: ignore[misc,name-defined]
-    """It changes what it is given."""
+    """A module that modifies its arguments."""
 
     def forward(self, x: Any, cache: Any, seen: Any, places: Any) -> Any:
         assert x.sum() != 123
@@ -485,7 +485,7 @@ def test_caches_and_tensors_that_are_changed_in_place_are_followed() -> None:
 
 
 class Keeps(nn.Module):  # type: ignore[misc,name-defined]
-    """It has a state."""
+    """A module with state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -684,7 +684,7 @@ def test_the_command_refuses_what_does_not_go_together(tmp_path: Path) -> None:
 
 
 class Numpy(torch.nn.Module):
-    """It leaves torch, which torch.onnx.export traces with strict=True."""
+    """A module that leaves torch for numpy. torch.onnx.export can trace it with strict=True."""
 
     def forward(self, x: Any) -> Any:
         return x + torch.from_numpy(np.sin(x.numpy()))
@@ -706,7 +706,7 @@ def test_what_only_the_default_of_torch_export_refuses_says_so() -> None:
 
 
 class Pair(NamedTuple):
-    """A single argument of a module that consists of several values."""
+    """A single argument that consists of several values."""
 
     first: Any
     second: Any

@@ -1,4 +1,4 @@
-"""Tests of the modules for which an export is tried, with made-up outcomes."""
+"""Tests of the choice of modules for which an export is tried, with simulated outcomes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,7 +44,7 @@ class Model(nn.Module):  # type: ignore[misc,name-defined]
 
 
 class MadeUp:
-    """Attempts of which those fail that have a module in them that does, and is not replaced."""
+    """Simulated attempts, which fail if they contain a failing module that is not replaced."""
 
     def __init__(self, fails: Sequence[str], status: Any = FAIL, unjudged: str = "") -> None:
         self.functions: dict[Any, Any] = {}
@@ -128,7 +128,7 @@ def test_always_also_looks_into_modules_that_export(captured: Any) -> None:
     is_of = statuses(report)
     assert NONE not in is_of.values()
     assert is_of["layers.0.inner.0"] == OK and is_of["layers.1"] == OK | CHILDC
-    # What fails only by itself keeps nothing from being exported.
+    # A module that fails only on its own does not prevent an export.
     alone = MadeUp([])
     alone.attempt = lambda each, _=(): Outcome(FAIL if each.name == "head" else OK)  # type: ignore
     report = judged(captured, alone, "always")

@@ -1,4 +1,4 @@
-"""In which order the modules of a model are judged, by a judge that is made up."""
+"""Tests of the order in which the modules of a model are judged, with a simulated judge."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = ["", "a", "a.up", "a.down", "b"]
 
 
 class MadeUp:
-    """Says of each module what it is told to; `alone` of modules around others."""
+    """A judge with given verdicts; `alone` is that on a module around replaced ones."""
 
     def __init__(self, wrong: dict[str, Any], alone: Any = OK) -> None:
         self.wrong, self.alone = wrong, alone
@@ -96,7 +96,7 @@ def test_what_a_module_hands_on_is_not_expected_of_its_piece() -> None:
 
 
 def judged_in_sets(*pairs: tuple[Any, Any]) -> ModuleDiagnosis:
-    """Return the model itself, with what it gave in each set beside what was expected."""
+    """Return the whole model, with its actual and expected outputs in each set."""
     sets = [
         [compare("y", np.array(got, np.float32), np.array(want, np.float32), 1e-3, 0.0)]
         for got, want in pairs
@@ -107,7 +107,7 @@ def judged_in_sets(*pairs: tuple[Any, Any]) -> ModuleDiagnosis:
 
 
 def test_the_difference_is_the_largest_of_all_input_sets() -> None:
-    # More elements differ in the first set, and one by more in the second.
+    # More elements differ in the first set, but one element differs by more in the second.
     module = judged_in_sets(([1.1, 2.1], [1, 2]), ([1, 2.5], [1, 2]), ([1, 2], [1, 2]))
     report = Diagnosis("m", [module])
     assert report.tree().splitlines()[1].split()[:4] == ["(model)", "Model", "differs", "0.5"]

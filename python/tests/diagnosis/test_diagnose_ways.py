@@ -1,4 +1,4 @@
-"""Ways to look for the module that goes wrong: strategies, followed values, repeated calls."""
+"""Tests of the search for the wrong module: strategies, followed values, repeated calls."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ nn = torch.nn
 
 
 class Scaled(nn.Module):  # type: ignore[misc,name-defined]
-    """Two layers around an operation of its own, which calls one of them twice."""
+    """Two layers and an operation in between. One of the layers is called twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 
 @pytest.fixture
 def model(exported: tuple[Path, Any]) -> Any:
-    """Yield the reference, whose changes are undone."""
+    """Yield the reference model, and undo changes to it afterwards."""
     kept = {name: value.clone() for name, value in exported[1].state_dict().items()}
     yield exported[1]
     exported[1].load_state_dict(kept)
@@ -220,7 +220,7 @@ def test_the_module_in_which_the_model_stops_is_named(
         if each.op_type == "Tanh"
         and any("'blocks.1'" in entry.value for entry in each.metadata_props)
     )
-    # A shape that no input of the model has fits none of them.
+    # This shape fits none of the inputs of the model.
     size = onnx.helper.make_tensor("size", onnx.TensorProto.INT64, [2], [7, 11])
     graph.graph.initializer.append(size)
     wrong = onnx.helper.make_node("Reshape", [node.input[0], "size"], ["reshaped"])
@@ -240,7 +240,7 @@ def test_the_module_in_which_the_model_stops_is_named(
 
 
 def without_marks(path: Path, target: Path, *modules: str) -> Path:
-    """Return a model in which the nodes of some modules look like those that a quantizer makes."""
+    """Return a model in which the nodes of some modules lack metadata, as after quantization."""
     import onnx
 
     made = onnx.load(path)
@@ -263,7 +263,7 @@ def test_a_module_that_ends_in_nodes_of_no_module_is_not_accused(
     assert "nodes without a module name" in by_name(report)["blocks.1"].reason
     assert report.notes[0].startswith("2 nodes have no module name (Gemm), like nodes added")
     assert not oe.diagnose(exported[0], model, SETS).notes
-    # A module that is wrong is still found around them.
+    # A wrong module that contains these modules is still found.
     bump(model.blocks[1].shared.weight)
     report = oe.diagnose(path, model, SETS)
     assert report.first is not None and report.first.name == "blocks.1.shared"
@@ -286,7 +286,7 @@ def test_values_whose_shapes_are_not_stated_are_given_to_modules(
     onnx = pytest.importorskip("onnx")
     made = onnx.load(exported[0])
     assert made.graph.value_info
-    made.graph.ClearField("value_info")  # as quantizers leave out those of the values they make
+    made.graph.ClearField("value_info")  # quantizers also omit the shapes of new values
     onnx.save(made, tmp_path / "model.onnx")
     report = oe.diagnose(tmp_path / "model.onnx", model, SETS)
     assert report.ok and statuses(report) == statuses(oe.diagnose(exported[0], model, SETS))

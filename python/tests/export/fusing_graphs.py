@@ -1,4 +1,4 @@
-"""Graphs as torch traces them, which rules make smaller, and how both are compared."""
+"""Graphs as torch traces them, which the fusing rules simplify, and their comparison."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ TURNED = """
 
 
 def of_turned(rows: int, length: int, past: int) -> dict[str, Any]:
-    """Make the inputs of that graph."""
+    """Make the inputs of the graph above."""
     drawn = np.random.default_rng(3)
     widths = {"q": 64, "k": 32, "v": 32}
     made = {name: drawn.normal(size=(rows, length, width)) for name, width in widths.items()}
@@ -224,7 +224,7 @@ def of_turned(rows: int, length: int, past: int) -> dict[str, Any]:
 
 
 def attention() -> onnx_ir.Model:
-    """Return a graph of attention as it is traced, with weights that have values."""
+    """Return a graph of attention as it is traced, with the values of its weights."""
     head = ATTENTION.replace(
         "int64[3] wide",
         "float[32, 32] q_weight, float[16, 32] k_weight, float[16, 32] v_weight, int64[3] wide",
@@ -246,7 +246,7 @@ def attention() -> onnx_ir.Model:
 
 
 def of_attention(rows: int = 2, length: int = 3, past: int = 4) -> dict[str, Any]:
-    """Make the inputs of that graph."""
+    """Make the inputs of the graph above."""
     drawn = np.random.default_rng(2)
     caches = drawn.normal(size=(2, rows, 2, past, 8)).astype(np.float32)
     angles = drawn.normal(size=(rows, length, 4)).astype(np.float32)
@@ -262,7 +262,7 @@ def of_attention(rows: int = 2, length: int = 3, past: int = 4) -> dict[str, Any
 
 
 def parsed(text: str, opset: int = 20) -> onnx_ir.Model:
-    """Return the model of a graph in ONNX's text, with the shapes of its values."""
+    """Return the model for a graph in ONNX's text format, with the shapes of its values."""
     head = f'<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1]> graph '
     proto = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(head + text.strip()))
     return onnx_ir.from_proto(proto)
@@ -274,7 +274,7 @@ def kinds(model: onnx_ir.Model) -> Counter[str]:
 
 
 def run(model: onnx_ir.Model, feed: dict[str, Any]) -> list[Any]:
-    """Run a model on ONNX Runtime, as it is."""
+    """Run a model on ONNX Runtime without optimization."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3

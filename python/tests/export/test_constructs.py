@@ -1,4 +1,4 @@
-"""Some rows of docs/constructs.md are as the page says; the campaign `constructs` runs all."""
+"""Tests some rows of docs/constructs.md. The campaign `constructs` tests all rows."""
 
 import inspect
 import re
@@ -22,7 +22,7 @@ OURS = 4
 
 
 def rows_of_page() -> dict[str, set[str]]:
-    """Return what the page says of our export, by the text of the construct."""
+    """Return the results that the page states for our export, by construct."""
     page = PAGE.read_text().split("<!-- constructs -->")[1].split("<!-- end of constructs -->")[0]
     right, others = page.split("\nThese constructs are not right with every exporter:\n")
     found: dict[str, set[str]] = {}
@@ -39,7 +39,7 @@ def test_a_construct_exports_as_the_page_says(name: str, monkeypatch: pytest.Mon
     needed = ("torch", "onnxscript", "onnxruntime")
     if missing := [each for each in needed if find_spec(each) is None]:
         pytest.skip(f"not installed: {missing}")
-    pytest.importorskip("torch", minversion="2.13")  # errors are spelled otherwise by older ones
+    pytest.importorskip("torch", minversion="2.13")  # older versions have other error messages
     monkeypatch.syspath_prepend(str(SOURCES))
     import campaign  # type: ignore[import-not-found,unused-ignore]
 
@@ -49,7 +49,7 @@ def test_a_construct_exports_as_the_page_says(name: str, monkeypatch: pytest.Mon
 
 
 def test_the_page_has_every_row() -> None:
-    """Each class of the sources is on the page."""
+    """Check that each class of the sources is on the page."""
     groups = re.findall(r'"(\w+)"', (SOURCES / "rows.py").read_text().split("GROUPS")[1])
     row = re.compile(r'^class \w+\(torch\.nn\.Module\):\n    """(.+)"""', re.MULTILINE)
     texts = [row.findall((SOURCES / f"{group}.py").read_text()) for group in groups]

@@ -21,7 +21,7 @@ X, Y = torch.rand(3, 5, 8), torch.rand(3, 4)
 
 
 class Layers(torch.nn.Module):
-    """Several inputs, one of them in a dict; sizes that are computed, and one of a value."""
+    """Several inputs, one of them in a dict; some output sizes are computed, one from a value."""
 
     def forward(self, x: Any, more: Any) -> Any:
         rows = torch.nonzero(more["y"].sum(1) > 1)
@@ -36,7 +36,7 @@ def dims(**given: Any) -> list[list[Any]]:
 
 
 def graph(inputs: Shapes, outputs: Shapes) -> Any:
-    """Return a graph of onnx_ir without nodes."""
+    """Return an onnx_ir graph without nodes."""
 
     def values(shapes: Shapes) -> list[Any]:
         return [onnx_ir.Value(name=name, shape=onnx_ir.Shape(s)) for name, s in shapes.items()]

@@ -1,4 +1,4 @@
-"""Causes that an error of an export names before it says what torch raised."""
+"""Tests of the causes that an export error states before torch's own message."""
 
 from typing import Any
 

@@ -15,7 +15,7 @@ pytest.importorskip("onnxruntime")
 
 
 class Masked(torch.nn.Module):  # type: ignore[misc,name-defined]
-    """Two optional inputs, one of which is a number."""
+    """A module with two optional inputs, one of which is a number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -217,7 +217,7 @@ def test_sizes_of_values_in_lists_and_dicts_are_found(tmp_path: Path) -> None:
 
 
 class Stages(torch.nn.Module):  # type: ignore[misc,name-defined]
-    """Lists of layers with None in them, and without anything."""
+    """A module with lists of layers that contain None or are empty."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Single operators stand for what models compute by several, and only where that is the same."""
+"""Tests that several nodes are fused into one operator exactly if the results are the same."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from onnx_external._fusing.skip_norms import fuse_skip_norms  # noqa: E402
 
 
 def compare(text: str, fuse: Any, opset: int = 20, feeds: Any = None, rtol: float = 1e-5) -> Any:
-    """Apply a rule to a graph, and compare what it computes before and after."""
+    """Apply a rule to a graph, and compare its results before and after."""
     model = parsed(text, opset)
     given = [values(model), *(feeds or [])]
     before = [run(model, each) for each in given]
@@ -57,7 +57,7 @@ def compare(text: str, fuse: Any, opset: int = 20, feeds: Any = None, rtol: floa
 
 
 def unchanged(text: str, fuse: Any, opset: int = 20) -> None:
-    """Check that a rule leaves a graph alone."""
+    """Check that a rule does not change a graph."""
     model = parsed(text, opset)
     before = kinds(model)
     assert fuse(model.graph) == 0 and kinds(model) == before
@@ -232,7 +232,7 @@ def test_rotated_heads_go_into_attention_side_by_side() -> None:
     for one, other in zip(run(model, feed), wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
     found = kinds(model)
-    assert not found["Reshape"] and found["Transpose"] == 3  # those of the weights
+    assert not found["Reshape"] and found["Transpose"] == 3  # the Transpose nodes of the weights
 
 
 def test_heads_are_normalized_before_their_dimension_is_moved_as_well_as_behind_it() -> None:
@@ -295,7 +295,7 @@ def test_heads_that_are_not_moved_back_keep_their_nodes() -> None:
 
 
 def with_slots(model: onnx_ir.Model) -> dict[str, Any]:
-    """Take the values of weights out of a model, and return them."""
+    """Remove the values of weights from a model, and return them."""
     taken = {}
     for name, value in model.graph.initializers.items():
         if name.endswith("weight") and value.const_value is not None:
@@ -365,7 +365,7 @@ def test_products_that_cannot_share_a_slot_stay(which: str) -> None:
 
 
 class Block(torch.nn.Module):  # type: ignore[misc]
-    """A layer with a norm in front, whose sum the next one normalizes."""
+    """A layer that begins with a norm. The next layer normalizes its sum."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -400,7 +400,7 @@ def test_a_node_that_adds_for_one_layer_and_normalizes_for_the_next_is_judged_wi
 
 
 class Normed(torch.nn.Module):  # type: ignore[misc]
-    """A norm as Llama computes it."""
+    """A norm like that of Llama."""
 
     def __init__(self) -> None:
         super().__init__()

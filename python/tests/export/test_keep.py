@@ -1,4 +1,4 @@
-"""Saves that keep the codes of quantized checkpoints."""
+"""Tests of saves that keep the codes of quantized checkpoints."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ INNER = 192
 
 
 class Layers(torch.nn.Module):
-    """Two layers that read one input, and one behind them."""
+    """Two layers that read the same input, and a layer after them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def scales(rows: int, columns: int) -> Any:
 
 
 def in_words(values: Any, bits: int) -> Any:
-    """Pack each row of the values into int32 words, the first in the lowest bits."""
+    """Pack each row of values into int32 words, the first value in the lowest bits."""
     in_word = 32 // bits
     grouped = values.reshape(values.shape[0], -1, in_word).astype(np.uint32)
     shifts = np.arange(in_word, dtype=np.uint32) * np.uint32(bits)
@@ -94,7 +94,8 @@ COMPRESSED_TENSORS = {
 def gptq(bits: int, ordered: bool) -> Callable[[str, int, int], Tensors]:
     def tensors(name: str, n: int, k: int) -> Tensors:
         index = np.arange(k, dtype=np.int32) // 32
-        # Layers of one input have one order, as their quantizer sees the same inputs.
+        # Layers that share an input have the same order, because their quantizer sees the same
+        # inputs.
         order = index if ordered else np.random.default_rng(k).permutation(index)
         return {
             f"{name}.qweight": np.ascontiguousarray(in_words(codes(n, k, bits), bits).T),
@@ -203,7 +204,7 @@ def test_a_kept_model_computes_what_its_floats_do(graph: Path, tmp_path: Path, k
 
 @pytest.mark.parametrize("kind", ["gptq", "gptq 8 bits", "awq"])
 def test_words_that_run_across_a_large_file_give_the_same_codes(tmp_path: Path, kind: str) -> None:
-    """These are read in tiles, small ones are not."""
+    """Check large weights, which are read in tiles, unlike small ones."""
     n, k = 1280, 2048
     make, settings, *_ = KINDS[kind]
     folder = tmp_path / "folder"
@@ -274,7 +275,7 @@ def test_the_same_bytes_are_written_by_any_number_of_threads(graph: Path, tmp_pa
 
 
 def test_what_cannot_be_kept_becomes_floats_or_the_scheme(graph: Path, tmp_path: Path) -> None:
-    """Groups of 8 columns are too small for every node."""
+    """Check groups of 8 columns, which are too small for every node."""
     settings = gptq_settings(4) | {"group_size": 8}
 
     def small_groups(name: str, n: int, k: int) -> Tensors:
@@ -313,7 +314,7 @@ def test_codes_that_nodes_take_as_they_are_can_be_linked(
     planned = oe.plan(graph, path=folder, weights=folder, quantize=keep, layout="link")
     report = oe.save(graph, folder, folder, quantize=keep, layout="link")
     of_codes = sum(n * k // 2 for n, k in shapes().values())
-    assert report.linked_bytes == of_codes + INNER * 4  # and the bias
+    assert report.linked_bytes == of_codes + INNER * 4  # plus the bias
     assert (planned.bytes, planned.linked_bytes) == (report.bytes, report.linked_bytes)
     assert {tensor.file for tensor in report.tensors if tensor.slot.endswith(".codes")} == {
         "model.safetensors"
@@ -371,7 +372,7 @@ def test_codes_can_be_quantized_anew_from_their_floats(graph: Path, tmp_path: Pa
 
 
 class Experts(torch.nn.Module):
-    """Two experts, whose matrices are stacked; those of one input are joined."""
+    """Two experts whose matrices are stacked. Matrices with the same input are joined."""
 
     def __init__(self) -> None:
         super().__init__()

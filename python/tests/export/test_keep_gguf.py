@@ -1,4 +1,4 @@
-"""Saves that keep the blocks of GGUF files as codes."""
+"""Tests of saves that keep the blocks of GGUF files as codes."""
 
 import sys
 from pathlib import Path
@@ -20,7 +20,8 @@ from gguf_files import Array, Blocks, write_gguf  # noqa: E402
 WIDTH, ROWS = 256, 48
 RANDOM = np.random.default_rng(0)
 
-# Number, values and bytes of a block, the upper bytes of its float16 numbers, and the scheme.
+# The number of the type, the values and bytes of a block, the upper bytes of its float16 numbers,
+# and the scheme.
 TYPES: dict[str, tuple[int, int, int, list[int], str]] = {
     "Q4_0": (2, 32, 18, [1], "int4/32, symmetric, kept"),
     "Q4_1": (3, 32, 20, [1, 3], "int4/32, terms, kept"),
@@ -60,7 +61,7 @@ def blocks(kind: str, *shape: int) -> Blocks:
 
 
 def write(path: Path, kind: str) -> Path:
-    """Write a Llama of one layer, whose matrices have a type."""
+    """Write a Llama with one layer, whose matrices have the given type."""
     square = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
     tensors: dict[str, Array | Blocks] = {
         f"blk.0.{name}.weight": blocks(kind, WIDTH, WIDTH) for name in square
@@ -90,7 +91,7 @@ class Projections(torch.nn.Module):
 
 
 class Llama(torch.nn.Module):
-    """Has the matrices of a Llama, and no attention."""
+    """A module with the matrices of a Llama, but without attention."""
 
     def __init__(self) -> None:
         super().__init__()

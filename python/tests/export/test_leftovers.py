@@ -1,4 +1,4 @@
-"""Tests that an export leaves nothing of this package behind, and of others what the docs list."""
+"""Tests that an export leaves nothing behind, except for what the docs list of other packages."""
 
 import subprocess
 import sys
@@ -57,7 +57,7 @@ def state():
 
 sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=1,
              num_attention_heads=4, max_position_embeddings=64)
-transformers.logging.disable_progress_bar()  # or save_pretrained() would start tqdm's thread
+transformers.logging.disable_progress_bar()  # otherwise save_pretrained() would start tqdm's thread
 transformers.BertForMaskedLM(transformers.BertConfig(**sizes)).save_pretrained("bert")
 transformers.logging.enable_progress_bar()
 linear, given = torch.nn.Linear(4, 4), (torch.ones(2, 4),)

@@ -1,4 +1,4 @@
-"""Graphs are written with the operators of an older opset, and compute the same."""
+"""Tests that graphs written with the operators of an older opset compute the same."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ BODIES += [
 
 
 def fed(model: Any) -> dict[str, Any]:
-    """Make inputs, with NaN among the floats."""
+    """Make inputs with NaN among the floats."""
     drawn, feed = np.random.default_rng(0), {}
     for value in model.graph.inputs:
         shape = [dim if isinstance(dim, int) else 4 for dim in value.shape]
@@ -217,7 +217,7 @@ def fed(model: Any) -> dict[str, Any]:
 
 
 def lowered(text: str, version: int, opset: int = 18) -> Any:
-    """Lower a graph, and check that it is valid and computes what it did."""
+    """Lower a graph, and check that it is valid and computes the same as before."""
     model = parsed(text, opset)
     feed = fed(model)
     wanted = run(model, feed)

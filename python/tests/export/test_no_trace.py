@@ -1,6 +1,6 @@
-"""An export leaves the process as it was: when it succeeds, is refused, or is interrupted.
+"""Tests that an export leaves the process unchanged if it succeeds, fails or is interrupted.
 
-ONNX_EXTERNAL_MOMENTS=50 interrupts each kind of export at so many moments instead of at a few.
+ONNX_EXTERNAL_MOMENTS=50 interrupts each kind of export at 50 moments instead of a few.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def fixed_table() -> Any:
 
 
 class Store:
-    """Holds what a module computes once."""
+    """Stores a value that a module computes only once."""
 
     __slots__ = ("__weakref__", "table")
 
@@ -73,7 +73,7 @@ class Store:
 
 
 class Base(nn.Module):
-    """Adds a table to what a layer is given."""
+    """Adds a table to the input of a layer."""
 
     table: Any = None
 
@@ -157,7 +157,7 @@ class InMethod(Base):
 
 
 class Branches(InAttribute):
-    """Is rewritten."""
+    """A module that is rewritten."""
 
     def forward(self, x: Any) -> Any:
         y = super().forward(x)
@@ -167,7 +167,7 @@ class Branches(InAttribute):
 
 
 class Refused(Base):
-    """Leaves a transformation of functorch when its trace fails."""
+    """A module whose trace fails inside a functorch transformation."""
 
     def found(self, x: Any) -> Any:
         self.made = table_of()
@@ -176,7 +176,7 @@ class Refused(Base):
 
 
 class BySize(InClass):
-    """Looks a size up, which has no graph if it varies."""
+    """A module that looks up a size, so it has no graph if the size varies."""
 
     def forward(self, x: Any) -> Any:
         return super().forward(x) * {5: 1.0, 7: 2.0}[x.shape[1]]
@@ -206,7 +206,7 @@ def state_of(module: nn.Module) -> dict[str, Any]:
 
 
 def unchanged(module: nn.Module, run: Callable[[], Any]) -> Any:
-    """Run something, and fail unless the process and the module are as before."""
+    """Call `run`, and fail unless the process and the module are unchanged."""
     before = state_of(module)
     try:
         return run()
@@ -216,7 +216,7 @@ def unchanged(module: nn.Module, run: Callable[[], Any]) -> Any:
 
 @pytest.fixture(scope="module", autouse=True)
 def _all_is_imported(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Import what torch and transformers import once."""
+    """Make torch and transformers do all imports that they do once."""
     path = tmp_path_factory.mktemp("first") / "model.onnx"
     oe.torch.export(Branches().eval(), x_of(2, 5), path, input_sets=[x_of(3, 7)])
     oe.diagnose_export(Branches().eval(), [x_of(2, 5)], rewrite=False, run=False, progress=False)
@@ -287,9 +287,9 @@ def exports(path: Path, module: Any) -> dict[str, Callable[[], Any]]:
 
 
 def interrupted(run: Callable[[], Any], number: int) -> bool:
-    """Run something that is interrupted; return whether it noticed.
+    """Call `run`, interrupt it, and return whether it noticed.
 
-    C++ of torch drops an exception of Python at some places, and then reports an error of its own.
+    At some places, torch's C++ code drops a Python exception and reports its own error.
     """
     try:
         with interrupted_at(number):
@@ -305,10 +305,10 @@ def clear(folder: Path) -> None:
 
 
 def has_run_alone(test: str) -> bool:
-    """Run a test in a process of its own, unless this is it: False.
+    """Run a test in another process; return False if this is that process.
 
-    C++ of torch ends the process if an exception of Python comes where it may not throw. That is
-    not what is tested, so the test is repeated at other moments then.
+    torch's C++ code ends the process if a Python exception arrives where it must not throw. This is
+    not under test, so the test is then repeated at other moments.
     """
     if ALONE in os.environ:
         return False

@@ -22,7 +22,7 @@ class Boxes(NamedTuple):
 
 
 class Calls(torch.nn.Module):
-    """Gives what a function makes of its input."""
+    """A module that applies a function to its input."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""oe.torch.patches: applied, reported and undone."""
+"""Tests that oe.torch.patches applies, reports and undoes patches."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Halves(torch.nn.Module):
         return 1
 
 
-class patched_Halves:  # the form that users of such patches know
-    """Triples instead."""
+class patched_Halves:  # the form in which users write such patches
+    """Triples its input instead."""
 
     _PATCHED_CLASS_ = Halves
     _PATCHES_ = ("scaled", "fixed")
@@ -51,14 +51,14 @@ class patched_Halves:  # the form that users of such patches know
 
 
 def state() -> dict[str, Any]:
-    """Return the state that a context must not leave changed."""
+    """Return the state that a context must restore."""
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
     from torch.utils import _pytree as pytree
 
     return {
         "halves": dict(vars(Halves)),
         "shapes": dict(vars(ShapeEnv)),
-        # Modules of transformers that are imported meanwhile register classes, once.
+        # transformers modules that are imported meanwhile register classes once.
         "nodes": {each for each in pytree.SUPPORTED_NODES if "transformers" not in each.__module__},
         "names": {
             name for name in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE if "transformers" not in name
@@ -70,7 +70,7 @@ def state() -> dict[str, Any]:
 
 @dataclasses.dataclass
 class Pair:
-    """An input that torch does not know."""
+    """An input of a class unknown to torch."""
 
     left: Any
     right: Any
@@ -83,7 +83,7 @@ class TakesPair(torch.nn.Module):
 
 @pytest.fixture(autouse=True, scope="module")
 def _imported() -> None:
-    """Import the modules of torch's first export, which register classes of their own."""
+    """Import the modules of torch's first export, which register classes."""
     torch.export.export(torch.nn.Linear(1, 1), (torch.ones(1, 1),))
 
 
@@ -100,7 +100,7 @@ def test_a_custom_patch_replaces_methods_while_the_context_lasts() -> None:
     assert Halves()(x).tolist() == [0.5, 0.5]
     assert state() == before
     name = f"{__name__}.Halves.scaled"
-    assert f"custom  {name}: Triples instead." in patches.report().replace("      ", "")
+    assert f"custom  {name}: Triples its input instead." in patches.report().replace("      ", "")
     assert len(patches.involved(program)[name]) == 1
 
 
@@ -279,7 +279,7 @@ def test_classes_of_the_one_registry_are_known_to_exports(tmp_path: Path) -> Non
 
 @pytest.fixture
 def diagnostic(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Return a package of the shape that onnx_diagnostic has."""
+    """Return a package with the structure of onnx_diagnostic."""
     place = tmp_path / "onnx_diagnostic" / "torch_export_patches" / "patches"
     place.mkdir(parents=True)
     for each in (place, place.parent, place.parent.parent):

@@ -1,4 +1,4 @@
-"""Saves and exports that make codes of matrices."""
+"""Tests of saves and exports that quantize matrices."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ ort = pytest.importorskip("onnxruntime")
 
 
 class Layers(torch.nn.Module):
-    """A table, a layer, and a head that is tied to the table."""
+    """An embedding, a layer, and a head that is tied to the embedding."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Deep models whose layers may be repeated, and those that look as if they might be."""
+"""Tests of deep models whose layers may be repeated, and of models that only seem so."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from onnx_external._repeating.users import more_users, places_of  # noqa: E402
 from onnx_external.torch._guards import Input, Sizes  # noqa: E402
 
 DEPTH = 8
-ODD = 5  # the layer that is not like the others
+ODD = 5  # the layer that differs from the others
 
 
 class Layer(nn.Module):
@@ -56,7 +56,7 @@ class Model(nn.Module):
 
 
 def proof_of(model: nn.Module, x: torch.Tensor | None = None) -> Proof:
-    """Prove that the shallow model shows what the deep one does."""
+    """Prove that the shallow model determines the graph of the deep one."""
     given = (torch.ones(3, 4) if x is None else x,)
     stacks = find_stacks(model.eval(), lambda tensor: True)
     assert stacks, "no layer can be left out"
@@ -144,7 +144,7 @@ def test_what_layers_hand_on_beside_their_result_can_be_repeated() -> None:
 
 
 class HandsOn(Model):
-    """Each layer has a cache of its own, which is returned as it is."""
+    """Layers with one cache each, which is returned unchanged."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
@@ -174,11 +174,11 @@ def test_inputs_that_layers_hand_on_can_be_repeated() -> None:
     assert [proof.outputs[place].number - 1 for place in range(1, DEPTH + 1)] == stood
 
 
-# --- models that look alike in every layer, and are not ------------------------------------------
+# --- models whose layers look alike, but are not ---
 
 
 class TimesTwoOnce(Model):
-    """An operation between two layers."""
+    """A model with an operation between two layers."""
 
     def forward(self, x: torch.Tensor) -> Any:
         for index, layer in enumerate(self.layers):
@@ -196,7 +196,7 @@ class ByOwnIndex(Model):
 
 
 class ByNumber(Model):
-    """A number that depends on the index, as in attention that is scaled by it."""
+    """Layers with a number that depends on the index, as in attention scaled by the index."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -209,7 +209,7 @@ class Hidden:
 
 
 class ByHiddenAttribute(Model):
-    """A number inside of an object of the user's."""
+    """Layers with a number inside an object of a user's class."""
 
     class layer(Layer):
         def __init__(self, index: int) -> None:
@@ -221,7 +221,7 @@ class ByHiddenAttribute(Model):
 
 
 class ByCounter(Model):
-    """The sixth call of a function does more than the others."""
+    """A model in which the sixth call of a function does more than the others."""
 
     def forward(self, x: torch.Tensor) -> Any:
         calls = [0]
@@ -244,7 +244,7 @@ class ByCounter(Model):
 
 
 class SkipsLayers(Model):
-    """A module whose sixth layer takes the result of the second."""
+    """A model whose sixth layer reads the result of the second."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
@@ -258,7 +258,7 @@ class SkipsLayers(Model):
 
 
 class TwoBack(Model):
-    """Each layer takes what the layer before the last one gave."""
+    """A model in which each layer reads the result of the layer two before it."""
 
     layer = SkipsLayers.layer
 
@@ -270,7 +270,7 @@ class TwoBack(Model):
 
 
 class SharesCache(Model):
-    """The last layers use the cache of an earlier one."""
+    """A model whose last layers use the cache of an earlier layer."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor, cache: Any) -> torch.Tensor:  # type: ignore[override]
@@ -307,7 +307,7 @@ class Shuffled(Model):
 
 
 class ShuffledBefore(Model):
-    """A list of its own has the layers in another order."""
+    """A model with a list that contains the layers in another order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -344,7 +344,7 @@ class ExitsEarly(Model):
 
 
 class ReturnsOne(Model):
-    """A module that returns the result of one of the layers in the middle."""
+    """A model that returns the result of one of the middle layers."""
 
     def forward(self, x: torch.Tensor) -> Any:
         found = []
@@ -355,7 +355,7 @@ class ReturnsOne(Model):
 
 
 class SizeTestedOnce(Model):
-    """A test that all layers pass in the same way for the example."""
+    """A condition with the same outcome in all layers for the example."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -375,7 +375,7 @@ class HalfTestedOnce(Model):
 
 
 class FloatTestedOnce(Model):
-    """A test in which a float is asked, and not the size."""
+    """A condition that tests a float instead of the size."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -407,7 +407,7 @@ LIMITS = {"rows": [6.5], "columns": (9.5,)}
 
 
 class ListTestedOnce(Model):
-    """The size is asked for by all layers, and compared with a float in a list by one."""
+    """Layers that all read the size; one compares it with a float in a list."""
 
     class layer(Layer):
         def __init__(self, index: int) -> None:
@@ -420,7 +420,7 @@ class ListTestedOnce(Model):
 
 
 class TableTestedOnce(Model):
-    """The float is in a list of the file."""
+    """A model like ListTestedOnce, with the float in a list of the file."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -429,7 +429,7 @@ class TableTestedOnce(Model):
 
 
 class RootTestedOnce(Model):
-    """All layers ask for the size; one tests a plain number that is made of it."""
+    """Layers that all read the size; one tests a plain number computed from the size."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -438,7 +438,7 @@ class RootTestedOnce(Model):
 
 
 class MadePlainOnce(Model):
-    """All layers ask for the size; one makes a plain number of it."""
+    """Layers that all read the size; one converts it to a plain number."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -447,7 +447,7 @@ class MadePlainOnce(Model):
 
 
 class AskedByAnother(Model):
-    """The test is in a function in the file of the model."""
+    """A model whose condition is in a function in the same file."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -470,7 +470,7 @@ class OtherForward(Model):
 
 
 class UsesDropout(Model):
-    """An attribute that usually counts in a training only."""
+    """A model that uses an attribute that usually matters only in training."""
 
     class layer(Layer):
         def __init__(self, index: int) -> None:
@@ -482,7 +482,7 @@ class UsesDropout(Model):
 
 
 class OtherTable(Model):
-    """All tables have a form and their own values."""
+    """Layers with tables of the same shape but different values."""
 
     class layer(Layer):
         def __init__(self, index: int) -> None:
@@ -491,7 +491,7 @@ class OtherTable(Model):
 
 
 class CallsPartOfAnother(Model):
-    """One layer runs a part of its neighbour."""
+    """A model in which one layer calls a part of its neighbour."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -564,11 +564,11 @@ def test_layers_with_other_tables_are_of_other_kinds() -> None:
     assert find_stacks(OtherTable(), lambda tensor: False)
 
 
-# --- graphs --------------------------------------------------------------------------------------
+# --- graphs ---
 
 
 class DropsMore(Model):
-    """Each layer drops more than the one before, in a training."""
+    """Layers with a dropout that grows from layer to layer, but only in training."""
 
     class layer(Layer):
         def __init__(self, index: int) -> None:
@@ -585,7 +585,7 @@ def test_layers_that_would_drop_more_in_a_training_can_be_repeated() -> None:
 
 
 class Summing(Model):
-    """Layers that hand on two tensors, both of which are returned at the end."""
+    """Layers that pass on two tensors, both of which are returned at the end."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor, sum_: torch.Tensor) -> Any:  # type: ignore[override]
@@ -600,7 +600,7 @@ class Summing(Model):
 
 
 class SharesWork(Model):
-    """A module whose layers share a computation, which only the first keeps after optimization."""
+    """A model whose layers share a computation, which only the first keeps after optimization."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
@@ -614,7 +614,7 @@ class SharesWork(Model):
 
 
 class TwoLists(Model):
-    """The names in the second list are far from those in a shallow model."""
+    """A model whose second list has names very different from those in a shallow model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -627,7 +627,7 @@ class TwoLists(Model):
 
 
 class Crossed(TwoLists):
-    """The list that is defined later runs first, so its numbers are those of the other's begin."""
+    """A model in which the list that is defined later runs first."""
 
     def forward(self, x: torch.Tensor) -> Any:
         for layer in (*self.more, *self.layers):
@@ -636,7 +636,7 @@ class Crossed(TwoLists):
 
 
 class SharesSum(TwoLists):
-    """The second list takes what is computed behind the first, where names are far along."""
+    """A model whose second list reads a value computed after the first, with large name numbers."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor, sum_: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
@@ -656,7 +656,7 @@ class SharesSum(TwoLists):
 
 
 class Divides(Model):
-    """The layers' constant is theirs all together, and the one behind them has a later number."""
+    """A model whose layers share a constant. The constant after them has a later number."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -667,7 +667,7 @@ class Divides(Model):
 
 
 class Alternating(Model):
-    """Every other layer makes more of all names."""
+    """A model in which every other layer creates more names."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -682,7 +682,7 @@ class Alternating(Model):
 
 
 class LastTakesLess(Model):
-    """A module that does not need all of its last result, so its last layer takes less."""
+    """A model that needs only a part of its last result, so its last layer reads less."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:  # type: ignore[override]
@@ -696,7 +696,7 @@ class LastTakesLess(Model):
 
 
 class Ordering(Model):
-    """Layers that change a tensor in place, as those do which sort words by experts."""
+    """Layers that modify a tensor in place, like those that sort tokens by expert."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -728,8 +728,8 @@ def test_the_repeated_graph_is_that_of_a_full_trace(kind: type[Model], tmp_path:
         found.append(onnx.load(path).graph)
     one, other = found
     for node in (*one.node, *other.node) if kind is SharesWork else ():
-        _drop_text_of_torch(node)  # it has numbers of what the optimizer has taken out
-    assert one.node == other.node  # names and metadata, too
+        _drop_text_of_torch(node)  # this text has numbers of values that the optimizer removed
+    assert one.node == other.node  # including names and metadata
     assert one.input == other.input and one.output == other.output
     assert one.initializer == other.initializer
     assert {each.name: each for each in one.value_info} == {
@@ -757,7 +757,7 @@ def test_users_are_counted_of_nodes_whose_module_is_not_known() -> None:
     plain = more_users(places_of(exported, stacks), stacks)
     written = [node for node in exported.graph.nodes if "index_put" in str(node.target)]
     assert len(written) == 4
-    for node in written:  # transformers.exporters puts another one in its place
+    for node in written:  # transformers.exporters replaces this one
         del node.meta["nn_module_stack"]
     assert more_users(places_of(exported, stacks), stacks) == plain
 
@@ -849,9 +849,9 @@ def test_a_repeated_graph_is_the_same_bytes_each_time(tmp_path: Path) -> None:
 
 
 def caches_of(count: int) -> dict[int, Slot]:
-    """The first input or output is of no layer, and then there is one for each of `count` layers.
+    """The first input or output belongs to no layer, and the others to one of `count` layers each.
 
-    The second layer stands for those behind it.
+    The second layer represents all layers after it.
     """
     layers = {1 + layer: Slot(1 + min(layer, 1), Segment(0, layer)) for layer in range(count)}
     return {0: Slot(0, Segment(-1, 0)), **layers}

@@ -1,4 +1,4 @@
-"""Complex values in modules: torch.onnx knows few operators on them."""
+"""Tests of complex values in modules, for which torch.onnx has few operators."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 import onnx_external as oe
 
-torch = pytest.importorskip("torch", minversion="2.13")  # its decompositions of complex operators
+torch = pytest.importorskip("torch", minversion="2.13")  # for complex decompositions
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
 

@@ -51,7 +51,7 @@ sys.exit(run(Parser("generate", "x"), [], work))
 
 
 def begun(folder: Path, **options: Any) -> Any:
-    """Return a process that has two temporary folders and waits."""
+    """Start a process that creates two temporary folders and waits."""
     given = {**os.environ, "TMPDIR": str(folder)}
     process = subprocess.Popen(
         [sys.executable, "-c", WORK],
@@ -72,7 +72,7 @@ def test_a_signal_ends_a_command_once_it_has_cleaned_up(number: int, tmp_path: P
     process = begun(tmp_path)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == -number  # as the native commands
+    assert process.returncode == -number  # like the native commands
     assert "cancelled; incomplete files were removed" in err and "Traceback" not in err
     assert not list(tmp_path.iterdir())
 
@@ -81,7 +81,7 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     def ignore() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    process = begun(tmp_path, preexec_fn=ignore)  # as nohup does
+    process = begun(tmp_path, preexec_fn=ignore)  # like nohup
     process.send_signal(signal.SIGHUP)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.3)
@@ -95,12 +95,12 @@ def test_handlers_are_those_of_before_after_a_command(monkeypatch: pytest.Monkey
     with ending_signals():
         assert [signal.getsignal(each) for each in ENDING] != before
     assert [signal.getsignal(each) for each in ENDING] == before
-    at_exit: list[Callable[[], None]] = []  # kept from this process, which it would end
+    at_exit: list[Callable[[], None]] = []  # not registered in this process
     monkeypatch.setattr("atexit.register", at_exit.append)
     with pytest.raises(Ended), ending_signals():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
-        finally:  # a second one would end the process at once
+        finally:  # a second signal would end the process at once
             assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert [signal.getsignal(each) for each in ENDING] == before
     sent: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""The programs of the pages on the package and of the package's docstring run as they stand."""
+"""Tests that the programs in the docs and in the package's docstring run."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Tests that the examples run and print the output in the file next to each.
+"""Tests that each example prints the output in the file next to it.
 
 `REBLESS=1` updates these files.
 """

@@ -1,4 +1,4 @@
-"""torch.onnx's functions are read once."""
+"""Tests that torch.onnx's functions are read only once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_functions_are_read_once_for_each_version(read: list[int]) -> None:
                 assert registry.opset_version == version
     assert read == [18, 20]
     _registration.ONNXRegistry.from_torchlib()
-    assert read == [18, 20, 18]  # torch is as it was
+    assert read == [18, 20, 18]  # torch is unchanged
 
 
 def test_functions_are_read_again_when_another_was_registered(

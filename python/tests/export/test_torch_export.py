@@ -1,4 +1,4 @@
-"""Export without weights: skeletons, what fills them, and what is refused."""
+"""Tests of exports without weights: skeletons, the weights that fill them, and errors."""
 
 import functools
 import inspect
@@ -23,7 +23,7 @@ SHAPES = ({0: AUTO, 1: AUTO},)
 
 
 class Net(torch.nn.Module):
-    """Tied weights, a BatchNorm, a buffer that is computed at init, a constant."""
+    """A module with tied weights, a BatchNorm, a buffer computed in __init__, and a constant."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def ids(rows: int = 2, length: int = 7) -> Any:
 
 
 def differences(model: Path, net: Any) -> list[float]:
-    """ONNX Runtime against torch, at two sizes of the input."""
+    """Return the differences between ONNX Runtime and torch for two input sizes."""
     session = runtime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     found = []
     for given in (ids(), ids(3, 11)):
@@ -92,7 +92,7 @@ TARGETS: dict[str, Callable[[], Any]] = {
 
 @functools.cache
 def made(target: str) -> Any:
-    """Return a target, which exports leave as it is."""
+    """Return a target, which exports do not change."""
     return TARGETS[target]()
 
 
@@ -118,14 +118,14 @@ def test_what_was_exported_computes_what_torch_computes(
 
 @functools.cache
 def tied() -> str:
-    """Return the name of a weight that has another one, too."""
+    """Return one of the two names of a tied weight."""
     return next(iter(oe.torch.skeleton(trained(), (ids(),)).ties))
 
 
 @pytest.mark.parametrize("text", [None, "[1]", "no JSON"])
 def test_a_file_that_is_not_a_map_is_refused_by_its_name(text: str | None, tmp_path: Path) -> None:
     weights = trained().state_dict()
-    del weights[tied()]  # its twin is there
+    del weights[tied()]  # the tied weight is still there
     path = tmp_path / "a.json"
     if text is not None:
         path.write_text(text)
@@ -175,12 +175,12 @@ def test_weights_take_the_place_of_their_transposes(saved: Path, tmp_path: Path)
         make, (ids(),), dynamic_shapes=SHAPES, transpose_weights=True, optimize=True
     )
     assert made.slots["wide.weight.transposed"].shape == (16, 48)
-    assert made.left["Transpose of a weight"] == 1  # the tied one, which is looked up, too
+    assert made.left["Transpose of a weight"] == 1  # the tied weight, which a Gather also reads
     made.save(tmp_path / "graph.onnx")
     for graph in (made, tmp_path / "graph.onnx"):
         report = oe.save(graph, tmp_path / "model.onnx", saved, fsync=False, overwrite=True)
         recipes = {tensor.slot: tensor.recipe for tensor in report.tensors}
-        for name in ("square", "wide", "narrow"):  # small squares as well
+        for name in ("square", "wide", "narrow"):  # including small square matrices
             assert recipes[f"{name}.weight.transposed"] == ["transpose"]
         assert recipes["head.weight"] == []
         assert max(differences(tmp_path / "model.onnx", trained())) < 1e-5
@@ -223,7 +223,7 @@ def test_a_module_on_meta_needs_the_values_that_it_lost(saved: Path, tmp_path: P
         oe.torch.export(net, (ids(),), tmp_path / "out/model.onnx", weights=saved)
     assert "Linear" not in str(caught.value)
     assert not (tmp_path / "out").exists()
-    assert all(value.device.type == "meta" for value in net.parameters())  # as the caller gave it
+    assert all(value.device.type == "meta" for value in net.parameters())  # the module is unchanged
     oe.torch.export(
         net,
         (ids(),),
@@ -248,7 +248,7 @@ def test_a_constant_without_data_is_refused_by_name() -> None:
         def __init__(self) -> None:
             super().__init__()
             self.weight = torch.nn.Parameter(torch.ones(4, 4))
-            self.hidden = [self.weight[0]]  # no module knows it, and it is made of a weight
+            self.hidden = [self.weight[0]]  # unregistered, and made from a weight
 
         def forward(self, x: Any) -> Any:
             return x @ self.weight + self.hidden[0]
@@ -292,7 +292,7 @@ def test_what_torch_cannot_trace_is_one_line_of_ours(
     assert "torch.where" in text and "oe.diagnose_export(module, inputs)" in text
     assert "\n" not in text and caught.value.__cause__ is not None
     assert list(tmp_path.iterdir()) == [saved]
-    assert capfd.readouterr() == ("", "")  # not the pages of torch
+    assert capfd.readouterr() == ("", "")  # without torch's long output
 
 
 class Normed(torch.nn.Sequential):  # type: ignore[misc,name-defined]
@@ -312,7 +312,7 @@ def test_a_module_in_training_mode_is_an_error_that_names_eval(
     before = {name: each.clone() for name, each in module.state_dict().items()}
     told = r"Normed is in training mode, .* 1 \(BatchNorm1d\) computes .* call its eval\(\)"
     with monkeypatch.context() as patch:
-        patch.setattr(Normed, "forward", None)  # it is refused before it runs
+        patch.setattr(Normed, "forward", None)  # the error comes before the module runs
         with pytest.raises(oe.InvalidArgumentError, match=told):
             oe.torch.export(module, (x,), path, rewrite=True)
         with pytest.raises(oe.InvalidArgumentError, match=told):
@@ -322,7 +322,7 @@ def test_a_module_in_training_mode_is_an_error_that_names_eval(
     assert all(torch.equal(each, before[name]) for name, each in module.state_dict().items())
     with pytest.raises(oe.InvalidArgumentError, match=r"in training mode, .*dropout.* computes"):
         oe.torch.skeleton(DropsByItself(), (x,))
-    # What is meant is taken, and what computes the same in both modes.
+    # Training mode is accepted if it is intended, or makes no difference.
     program = torch.export.export(DropsByItself().train(), (x,))
     assert oe.torch.skeleton(program, (x,)).model.graph[0].op_type == "Dropout"
     oe.torch.skeleton(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.0)), (x,))
@@ -357,7 +357,7 @@ def test_a_program_in_training_mode_is_an_error_that_names_eval(
     (note,) = saved(Two().train(), x)
     assert "dropout" in note and "batch_norm" in note and "module.eval() before" in note
     assert saved(Two().eval(), x) == []
-    assert saved(Two(track_running_stats=False).eval(), x) == []  # as in training, in both modes
+    assert saved(Two(track_running_stats=False).eval(), x) == []  # batch statistics in both
     (note,) = saved(torch.nn.LSTM(4, 4, num_layers=2, dropout=0.5).train(), x)
     assert "aten.lstm.input" in note
     assert saved(torch.nn.LSTM(4, 4, num_layers=2).train(), x) == []
@@ -470,7 +470,7 @@ def test_products_with_untouched_matrices_are_zeros_that_nothing_computes() -> N
 
     bias, real = torch.randn(512), torch.randn(512, 300)
     weight = untouched((512, 300), torch.float32)
-    given = torch.full((2, 5, 300), torch.nan)  # which a product would keep
+    given = torch.full((2, 5, 300), torch.nan)  # NaN, which a multiplication by zero would keep
     linear = torch.nn.functional.linear
     for each in (given, given[:, -1:], given[0]):
         with torch.no_grad(), ZeroProducts():

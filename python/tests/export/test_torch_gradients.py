@@ -1,4 +1,4 @@
-"""Modules whose forward computes gradients."""
+"""Tests of modules whose forward computes gradients."""
 
 from pathlib import Path
 from typing import Any

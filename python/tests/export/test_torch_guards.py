@@ -1,6 +1,6 @@
-"""Graphs are compared with their modules before they are saved; tests on sizes are not baked.
+"""Tests that graphs are compared with their modules, so that no size condition is baked in.
 
-Nothing is rewritten here, so that what a plain export bakes is refused.
+Nothing is rewritten here, so an export that bakes in a condition must fail.
 """
 
 import functools
@@ -61,7 +61,7 @@ class Viewed(torch.nn.Module):
 
 
 class Harmless(torch.nn.Module):
-    """A test on a size whose branches give the same."""
+    """A condition on a size whose branches have the same result."""
 
     def forward(self, x: Any) -> Any:
         if x.shape[1] > 6:
@@ -87,7 +87,7 @@ def line_of(module: type, text: str) -> str:
 def test_a_test_on_a_size_is_refused_with_its_line(
     module: type, guard: str, line: str, tmp_path: Path
 ) -> None:
-    """No further sets are given: other sizes are made, among them such that break the guard."""
+    """Check without further sets; the export makes other sizes, some of which violate the guard."""
     with pytest.raises(oe.ExportError, match=guard) as caught:
         export(module(), EVEN, tmp_path / "out/model.onnx", dynamic_shapes=SHAPES)
     assert line_of(module, line) in str(caught.value) and "input_sets=" in str(caught.value)
@@ -100,13 +100,13 @@ def test_guards_that_hold_for_all_sets_are_reported(tmp_path: Path) -> None:
     assert report.checked == 2 and report.notes == []
     (guard,) = report.guards
     assert guard.startswith("x.size()[1] > 6") and line_of(Long, "if x.shape") in guard
-    session = runtime.InferenceSession(str(path))  # the sizes that differ among the sets vary
+    session = runtime.InferenceSession(str(path))  # sizes that differ between the sets are dynamic
     assert session.run(None, {"x": np.ones((5, 9), np.float32)})[0].shape == (5, 9)
     assert report.to_dict()["guards"] == [guard]
 
 
 class Attending(torch.nn.Module):
-    """A module of which torch assumes that sizes are not 1, and the graph does not."""
+    """A module for which torch assumes that sizes are not 1, while the graph allows 1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ def test_a_size_that_a_set_has_and_the_graph_is_right_for_is_not_a_limit(tmp_pat
     report = export(module, (ids,), tmp_path / "b/model.onnx", input_sets=[(one,)], fsync=False)
     assert len(report.guards) == 1 and "ids.size()[1]" in report.guards[0]
     assert "ids.size()[0] != 1" not in str(report)
-    # Sets that nobody gave count as well, and are said to be made.
+    # Generated sets also count, and are reported as generated.
     made = export(module, (ids,), tmp_path / "c/model.onnx", dynamic_shapes=NAMED, fsync=False)
     assert made.guards == [] and made.checked == made.made_sets + 1 > 2
     compared = f"compared: {made.checked} ({made.made_sets} of them made with other sizes)"
@@ -174,7 +174,7 @@ def test_two_sizes_of_one_name_keep_their_own_words() -> None:
 @pytest.mark.parametrize("check", [None, False])
 @pytest.mark.parametrize("given", [(torch.ones(2, 5),), {"x": torch.ones(2, 5)}])
 def test_a_set_that_takes_another_branch_is_refused(given: Any, check: Any, tmp_path: Path) -> None:
-    """The values are such that both branches give the same."""
+    """Check values for which both branches have the same result."""
     with pytest.raises(oe.ExportError, match=r"input set 2.*x.size\(\)\[1\] > 6"):
         export(
             Long(),
@@ -248,7 +248,7 @@ def test_sizes_not_declared_dynamic_are_noted_as_fixed(tmp_path: Path) -> None:
 def test_a_graph_that_is_wrong_for_the_example_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Something that no test on a size explains, such as a wrong conversion."""
+    """Check a fault that no size condition explains, such as a wrong conversion."""
     from onnx_external.torch import _programs
 
     convert = _programs.converted
@@ -272,7 +272,7 @@ def test_a_program_is_compared_with_itself_run_by_torch(tmp_path: Path) -> None:
     report = export(program, EVEN, path, input_sets=[(torch.rand(5, 8),)], fsync=False)
     assert report.checked == 2
     report = export(program, (), tmp_path / "own/model.onnx", fsync=False)
-    assert report.checked == 1  # the example that the program was traced with
+    assert report.checked == 1  # the example with which the program was traced
 
 
 def test_input_sets_must_be_alike(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_test_on_weights_in_a_branch_of_another_depends_on_an_input() -> None:
     model = onnx_ir.from_onnx_text(NESTED)
     mend(model)
     nodes = {node.outputs[0].name: node for node in model.graph.all_nodes()}
-    assert nodes["y"].inputs[0].name == "c"  # one such test does no harm
+    assert nodes["y"].inputs[0].name == "c"  # a single condition of this kind does no harm
     both = nodes["a"].inputs[0].producer()
     assert [both.op_type, both.inputs[0].name] == ["And", "d"]
     assert nodes["z"].inputs[0].name == "q"
@@ -90,7 +90,7 @@ def test_a_test_on_weights_in_a_branch_of_another_depends_on_an_input() -> None:
 
 
 class Spare(torch.nn.Module):
-    """A module whose first weight is only used in code without effect, and its second nowhere."""
+    """A module with one weight that is used only in dead code, and an unused weight."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tests that an exported graph has metadata on its code, and none on the machine."""
+"""Tests that an exported graph has metadata about its code, but not about the machine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SCOPES, FX_NODE = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.fx_node"
 
 
 def net_in(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
-    """The module of a package whose source lies in a folder, which is where the process works."""
+    """Return a module of a package whose source is in the process's working folder."""
     package = folder / "nets"
     package.mkdir(parents=True, exist_ok=True)
     (package / "__init__.py").touch()
@@ -64,7 +64,7 @@ def sets() -> list[tuple[Any]]:
 
 
 def nodes_of(graph: Any) -> Iterator[Any]:
-    """Yield the nodes of a graph, and of the branches in it."""
+    """Yield the nodes of a graph and its branches."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:

@@ -1,4 +1,4 @@
-"""Operators on values, sizes and flags that the example of an export does not have."""
+"""Tests of operators on values, sizes and flags that the example of an export does not have."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 class Call(torch.nn.Module):
-    """Calls a function."""
+    """A module that calls a function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ def right_on(
     shapes: Any = None,
     opset: int | None = None,
 ) -> None:
-    """Export a function, and compare the graph with it on all sets, the first of which it saw."""
+    """Export a function with the first set, and compare the graph with it on all sets."""
     path = folder / "model.onnx"
     options: dict[str, Any] = {"check": False, "fsync": False, "overwrite": True}
     if opset is not None:

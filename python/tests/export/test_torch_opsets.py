@@ -1,4 +1,4 @@
-"""The opset version that a caller asks for."""
+"""Tests of exports with a requested opset version."""
 
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_a_version_that_is_asked_for_is_given(tmp_path: Path, version: int) -> N
     assert not any("opset" in note for note in report.notes)
     assert {source.origin for source in report.sources.values()} == {"module"}
     marks = [prop.key for node in onnx.load(path).graph.node for prop in node.metadata_props]
-    assert marks  # which diagnose and cut go by
+    assert marks  # diagnose and cut rely on these
 
 
 class Encoder(nn.Module):  # type: ignore[misc, name-defined]
@@ -56,7 +56,7 @@ class Encoder(nn.Module):  # type: ignore[misc, name-defined]
 
 
 class Recurrent(nn.Module):  # type: ignore[misc, name-defined]
-    """Two directions of an LSTM."""
+    """A bidirectional LSTM."""
 
     def __init__(self) -> None:
         super().__init__()

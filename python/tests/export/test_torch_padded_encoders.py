@@ -1,4 +1,4 @@
-"""nn.TransformerEncoder in eval mode gives zeros for padding, and so does its graph."""
+"""Tests that graphs of nn.TransformerEncoder return zeros for padding, as in eval mode."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ class Encoder(torch.nn.Module):  # type: ignore[misc,name-defined]
 
 
 def padded(*lengths: int, most: int = 5) -> Any:
-    """Rows of words, and the mask of the padding behind them."""
+    """Return token rows, and the mask of the padding after them."""
     return torch.rand(len(lengths), most, 8), torch.arange(most) >= torch.tensor(lengths)[:, None]
 
 
@@ -33,7 +33,7 @@ def masks() -> Any:
     x, mask = padded(3, 5, 1)
     yield x, mask
     yield x, torch.zeros_like(mask)  # no padding
-    yield x, mask.flip(1)  # in front of the words: nothing is dropped
+    yield x, mask.flip(1)  # padding before the tokens, so no position is dropped
     yield padded(3, 0, 5)  # a row of padding only
     yield padded(1, most=1)
     yield x, torch.zeros(mask.shape).masked_fill(mask, float("-inf"))
@@ -48,7 +48,7 @@ def test_a_trace_computes_what_eval_mode_computes(options: Any) -> None:
     module = Encoder(**options).eval()
     for number, (x, mask) in enumerate(masks()):
         if number in (2, 3) and options.keys() & {"mask_check", "enable_nested_tensor"}:
-            continue  # these are not what the option is for
+            continue  # the option does not concern these
         with torch.no_grad():
             wanted = module(x, mask)
             with padding_is_zero():

@@ -1,4 +1,4 @@
-"""Tests of tracing and converting modules as torch.onnx does, with its mistakes repaired."""
+"""Tests of tracing and converting modules like torch.onnx, but without its mistakes."""
 
 import dataclasses
 import gc
@@ -54,7 +54,7 @@ def test_the_length_of_a_recurrent_layer_s_sequence_varies(layer: Any, tmp_path:
 def test_a_recurrent_layer_varies_that_torch_has_traced_before(tmp_path: Path) -> None:
     module, given = Recurrent(torch.nn.LSTM).eval(), (torch.randn(2, 5, 3),)
     with torch.no_grad():
-        torch.export.export(module, given)  # the operator now knows its kernels
+        torch.export.export(module, given)  # the operator now has its kernels
         path = tmp_path / "model.onnx"
         oe.torch.export(module, given, path, dynamic_shapes=SHAPES, fsync=False)
     assert_right(path, module, (torch.randn(3, 9, 3),))
@@ -85,7 +85,7 @@ class Encoder(torch.nn.Module):
 
 
 class Special(torch.nn.Module):
-    """It computes something else for a single row."""
+    """A module that computes something else for a single row."""
 
     def forward(self, x: Any) -> Any:
         return x * 2 if x.shape[0] == 1 else x + 1
@@ -121,7 +121,7 @@ def test_a_module_without_parameters_is_exported(tmp_path: Path) -> None:
 
 
 def test_another_way_of_tracing_is_noted(tmp_path: Path) -> None:
-    """A single row that is broadcast is not a dynamic size."""
+    """Check a single row that is broadcast, which is not a dynamic size."""
     path = tmp_path / "model.onnx"
     given = (torch.ones(2, 3), torch.ones(1, 3))
     report = oe.torch.export(Sum(), given, path, dynamic_shapes=SHAPES * 2)
@@ -188,7 +188,7 @@ def test_an_export_leaves_torch_as_it_was(tmp_path: Path) -> None:
 
     given = (torch.ones(2, 5, 3),)
     module = Recurrent(torch.nn.LSTM).eval()
-    oe.torch.skeleton(module, given, dynamic_shapes=SHAPES)  # torch registers what it needs
+    oe.torch.skeleton(module, given, dynamic_shapes=SHAPES)  # torch registers its classes
     before = _state_of_torch()
     oe.torch.skeleton(module, given, dynamic_shapes=SHAPES)
     assert _state_of_torch() == before
@@ -199,7 +199,7 @@ def test_an_export_leaves_torch_as_it_was(tmp_path: Path) -> None:
 
 
 class Halves(torch.nn.Module):
-    """Half of its rows, rounded up."""
+    """A module that returns half of its rows, rounded up."""
 
     def forward(self, x: Any) -> Any:
         return x[: -(-x.shape[0] // 2)] + x.shape[1] // 2
@@ -217,7 +217,7 @@ def test_torch_keeps_no_results_while_sizes_vary() -> None:
 
     from onnx_external.torch._tracing import trace
 
-    told = mock.Mock()  # a list would be put back with all that a trace writes to
+    told = mock.Mock()  # a list would be restored after the trace
 
     class Asking(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -262,7 +262,7 @@ def test_results_of_halves_are_as_exact_as_halves() -> None:
         def forward(self, x: Any) -> Any:
             return (x.half() * 3).float()
 
-    x = torch.full((2, 3), 1.00048)  # 1 as a half
+    x = torch.full((2, 3), 1.00048)  # 1 in float16
     assert half_types(torch.export.export(Half(), (x,))) == ["float16"]
     assert half_types(torch.export.export(Sum(), (x, x))) == []
     got, wanted = {"y": x.numpy() * 3}, {"y": Half()(x).numpy()}

@@ -1,4 +1,4 @@
-"""Operators that torch.onnx translates wrongly, or not at all."""
+"""Tests of operators that torch.onnx translates wrongly, or not at all."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ AUTO = torch.export.Dim.AUTO
 
 
 def right_on_all(module: Any, sets: list[Any], shapes: Any, folder: Path) -> None:
-    """Export a module, whose graph is compared with eager on all inputs."""
+    """Export a module, and compare the graph with eager torch on all inputs."""
     path = folder / "model.onnx"
     report = oe.torch.export(
         module, sets[0], path, dynamic_shapes=shapes, input_sets=sets[1:], fsync=False

@@ -1,4 +1,4 @@
-"""Arguments of exports of the wrong kind are refused before anything is traced or loaded."""
+"""Tests that wrong arguments of exports are errors before anything is traced or loaded."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ FITS = {
     "rtol": {"a number", "a float"},
     "max_iterations": {"a number"},
     "threads": {"a number"},
-    "keep": {"a dict of None"},  # its names
+    "keep": {"a dict of None"},  # a dict of its names
 }
 """Values that may be right, or of which only the module can say that they are wrong."""
 

@@ -1,4 +1,4 @@
-"""Adapters of peft, merged into their base before it is exported."""
+"""Tests of peft adapters that are merged into their base model before it is exported."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ def base(tmp_path: Path) -> Path:
 
 
 def adapter(folder: Path, base: Any, more: dict[str, Any] | None = None, **settings: Any) -> Path:
-    """Write an adapter of two modules as peft does, by hand."""
+    """Write an adapter for two modules by hand, in peft's format."""
     folder.mkdir()
     torch.manual_seed(3)
     tensors = {
@@ -46,7 +46,7 @@ def adapter(folder: Path, base: Any, more: dict[str, Any] | None = None, **setti
 
 
 def weights(folder: Path, given: Path | None, out: Path) -> dict[str, Any]:
-    """The tensors of the merged model, as transformers loads them; its folder is gone then."""
+    """Return the tensors that transformers loads from the merged folder, which is then removed."""
     with merged(folder, given, out, {}) as source:
         assert source.folder.parent.parent == out.parent and "merged into" in source.notes[0]
         found = transformers.AutoModelForCausalLM.from_pretrained(source.folder, dtype="auto")
@@ -71,7 +71,7 @@ def test_a_product_is_added_in_float32_and_rounded_once(base: Path, tmp_path: Pa
 
 
 def tuned(model: Any, targets: list[str], folder: Path, **settings: Any) -> Any:
-    """Give a model an adapter of random values by peft, save it, and return what peft makes."""
+    """Add a random adapter to a model with peft, save it, and return the weights merged by peft."""
     peft = pytest.importorskip("peft")
     config = peft.LoraConfig(
         r=RANK, lora_alpha=ALPHA, target_modules=targets, task_type="CAUSAL_LM", **settings
@@ -118,7 +118,7 @@ def test_it_is_what_peft_merges(
             assert torch.equal(wanted[key], value), key
             continue
         changed += 1
-        # peft rounds the product and then the sum, and this the sum alone.
+        # peft rounds the product and then the sum; this library rounds only the sum.
         near = (before[key].abs() + wanted[key].abs()).float() * torch.finfo(kind).eps
         assert ((value.float() - wanted[key].float()).abs() <= near + 1e-7).all(), key
     assert changed >= 2

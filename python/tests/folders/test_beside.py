@@ -1,4 +1,4 @@
-"""The files beside an exported model are a part of its save: all of it is there, or nothing."""
+"""Tests that a model and the files next to it are saved completely or not at all."""
 
 import errno
 import json
@@ -28,7 +28,7 @@ def skeleton() -> Any:
 
 @pytest.fixture(params=["model", "set", "apart", "variants"])
 def saving(request: Any, skeleton: Any, tmp_path: Path) -> Any:
-    """Saves one graph, or two; over one copy of their weights, or each over its own."""
+    """Return a function that saves one or two graphs, with shared or separate weights."""
     from onnx_external.torch._guards import Sizes
     from onnx_external.transformers._recording import Key
     from onnx_external.transformers._saving import Graph, Part, Saving
@@ -59,7 +59,7 @@ def tree(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(params=["new", "old"])
 def before(request: Any, saving: Any, tmp_path: Path) -> dict[str, Any]:
-    """Fill the output folder: with nothing, or with an older save of other files."""
+    """Leave the output folder empty, or fill it with an older save of other files."""
     if request.param == "old":
         saving.save(OPTIONS)
         (saving.folder / "tokenizer.json").write_text("old")
@@ -172,7 +172,7 @@ def test_whatever_call_fails_nothing_changes(
         save(saving)
     except (oe.ReadWriteError, KeyboardInterrupt, MemoryError):
         assert tree(tmp_path) == before
-    else:  # there were not as many calls, or a link that failed became a copy
+    else:  # there were fewer calls, or a failed link was replaced by a copy
         assert complete(saving)
 
 
@@ -337,7 +337,7 @@ def test_folders_of_side_files_are_copied_and_taken_back(
 
 
 def failing(call: Any, at: int, error: BaseException) -> Any:
-    """Fail at one of the calls."""
+    """Return a function like `call` that fails at one of its calls."""
     count = iter(range(1, 100))
 
     def replaced(*args: Any, **kwargs: Any) -> Any:

@@ -15,7 +15,7 @@ from onnx_external.transformers import _choosing
 
 
 class Refusing:
-    """Ways of which none leads to a graph."""
+    """Tracing methods that all fail."""
 
     tracing = SimpleNamespace(loaded=SimpleNamespace(model=None))
 

@@ -40,7 +40,7 @@ def saved(folder: Path, name: str, **sizes: Any) -> Any:
 
 
 class Exported:
-    """A T5, its folder, and what is exported for transformers.js."""
+    """A T5, its folder, and its export for transformers.js."""
 
     def __init__(self, path: Path) -> None:
         self.folder, self.out = path / "t5", path / "out"
@@ -98,7 +98,7 @@ def test_both_branches_are_compared_with_the_model(
     from onnx_external.transformers import _checking
 
     def wrong(merged: Any, *names: str) -> dict[str, Branch]:
-        return {name: Branch(merged, False) for name in names}  # that of the prompt for both
+        return {name: Branch(merged, False) for name in names}  # the prompt's branch for both
 
     monkeypatch.setattr(_checking, "branches", wrong)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Encoders and decoders become graphs that run one behind the other."""
+"""Tests that encoders and decoders are exported as graphs that run one after the other."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ SIZES: dict[str, Any] = dict(
 
 
 class Exported:
-    """A Whisper of several languages, its folder and its graphs."""
+    """A multilingual Whisper, its folder and its graphs."""
 
     def __init__(self, path: Path) -> None:
         self.folder, self.out = path / "whisper", path / "out"
@@ -66,7 +66,7 @@ def test_whisper_s_prefill_is_not_the_detection_of_the_language(exported: Export
 def test_the_folder_has_the_names_that_optimum_and_transformers_js_know(exported: Exported) -> None:
     step = exported.report.inputs["decoder_with_past_model"]
     sides = [f"{part}.{side}" for part in ("decoder", "encoder") for side in ("key", "value")]
-    # optimum gives the cache by position
+    # optimum passes the cache by position
     assert [name for name in step if "." in name] == [f"past_key_values.0.{each}" for each in sides]
     assert "float32[batch_size, 4, past_sequence_length, 8]" in step.values()
     first = exported.report.inputs["decoder_model"]
@@ -189,7 +189,7 @@ PROMPT = [2, 50, 60, 63]
 
 
 def wanted(exported: Exported, features: Any, prompt: list[int], count: int) -> list[list[int]]:
-    """Return the tokens of transformers behind a prompt, up to the one that ends a text."""
+    """Return transformers' tokens after a prompt, up to the end-of-sequence token."""
     ids = torch.tensor([prompt] * len(features))
     base, settings = transformers.GenerationMixin, {"max_new_tokens": count, "do_sample": False}
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Nothing of a folder runs, nobody is asked, and no network is used."""
+"""Tests that no code of a folder runs, no question is asked, and no network is used."""
 
 import json
 import socket
@@ -44,7 +44,7 @@ MAP = {
 
 
 class Watched:
-    """A folder whose files of Python leave a trace if they run, and what was asked for."""
+    """A folder whose Python files leave a mark if they run, and the recorded requests."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.asked = folder, []  # type: Path, list[str]
@@ -96,7 +96,7 @@ def watched(llama: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def loads(folder: Path, task: str | None) -> Iterator[Any]:
-    """Return the calls that load a folder: those of the export, and of validate and diagnose."""
+    """Return the calls that load a folder: in exports, validate and diagnose."""
     from onnx_external.transformers._loading import load
     from onnx_external.transformers._reference import loaded
 
@@ -195,7 +195,7 @@ def test_a_folder_whose_class_transformers_has_is_loaded_as_if_it_had_no_code(
     (watched.folder / "chat_template.jinja").write_text("{{ cycler.__init__.__globals__.os }}")
     for load in loads(watched.folder, None):
         assert type(load()) is transformers.LlamaForCausalLM
-    assert list(graphs_of(watched.folder)) == ["model"]  # with a cache, for which it generates
+    assert list(graphs_of(watched.folder)) == ["model"]  # with a cache, as generate() uses it
     words = {"input_ids": torch.arange(8).reshape(2, 4)}
     reference = next(iter([*loads(watched.folder, "text-generation")][1:]))()
     with torch.no_grad():
@@ -337,7 +337,7 @@ def test_within_alone_the_hub_is_not_asked_and_everything_is_as_it_was_afterward
     entered.wait()
     with alone():
         pass
-    assert huggingface_hub.is_offline_mode()  # the other thread still needs it
+    assert huggingface_hub.is_offline_mode()  # another thread still needs offline mode
     leave.set()
     thread.join()
     assert state() == before

@@ -1,4 +1,4 @@
-"""Tests of the inputs that the graph of a folder has, and of examples of them."""
+"""Tests of the inputs of a folder's graphs, and of their examples."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ TEXT = {
 
 
 def made(name: str, **settings: Any) -> Any:
-    """Return a small model, whose weights count."""
+    """Return a small model whose weights affect its results."""
     kind = getattr(transformers, name)
     torch.manual_seed(0)
     model = kind(kind.config_class(**{**TEXT, **settings})).eval()

@@ -1,4 +1,4 @@
-"""Tests of the files of a folder that are read: those that from_pretrained() would load."""
+"""Tests that the files that from_pretrained() would load are read from a folder."""
 
 import json
 from collections.abc import Callable
@@ -66,7 +66,7 @@ def text(words: str) -> Content:
 
 
 def config(*lines: str) -> Content:
-    """Return a configuration with more members, as they stand in the file."""
+    """Return a configuration with additional members, given as JSON text."""
 
     def write(path: Path) -> None:
         names = ["DistilBertModel"]
@@ -91,7 +91,7 @@ def folder(path: Path) -> None:
 
 
 class Layout(NamedTuple):
-    """A folder."""
+    """The files of a folder, and the expected result."""
 
     files: dict[str, Content]
     refused: str = ""
@@ -151,7 +151,7 @@ LAYOUTS = {
     "bin index of safetensors": Layout(
         {BIN_INDEX: SHARDS[INDEX], **{name: SHARDS[name] for name in list(SHARDS)[1:]}}
     ),
-    # Left over from another save.
+    # Files left over from another save.
     "stale index": Layout(
         {SINGLE: safe(1), **STALE}, note=f"{SINGLE} is read, as in transformers; '{INDEX}'"
     ),
@@ -245,7 +245,7 @@ LAYOUTS = {
         },
         variant="fp16",
     ),
-    # What config.json names.
+    # Files that config.json names.
     "named weights": Layout(
         {"config.json": weights("c.safetensors"), "c.safetensors": safe(9), SINGLE: safe(1)}
     ),
@@ -339,7 +339,7 @@ LAYOUTS = {
     "a configuration that JSON does not have": Layout(
         {"config.json": config('"limit": [0.0, Infinity], "nothing": NaN'), SINGLE: safe(1)}
     ),
-    # What is no plain file.
+    # Entries that are not plain files.
     "a folder of the name": Layout({SINGLE: folder, BIN: pickled(2)}, note=SINGLE),
     "a broken link before shards": Layout({SINGLE: link("gone"), **SHARDS}, note=SINGLE),
     "only a broken link": Layout({SINGLE: link("gone")}, refused="was the download interrupted"),
@@ -369,7 +369,7 @@ LAYOUTS = {
         refused="shard that distributed training wrote",
         theirs="loads them, if their header says how they were cut",
     ),
-    # Folders of folders, and caches.
+    # Subfolders and caches.
     "a subfolder": Layout(
         {"part": folder, "part/config.json": config(), f"part/{SINGLE}": safe(2), SINGLE: safe(1)},
         subfolder="part",
@@ -411,7 +411,7 @@ LAYOUTS = {
 
 
 def made(layout: Layout, base: Path) -> Path:
-    """Make the folder as the snapshot of a cache, which any folder may be."""
+    """Create the folder as a snapshot in a cache, a form that every folder may have."""
     source = base / "snapshots/0a1b"
     source.mkdir(parents=True)
     (base / "blobs").mkdir()

@@ -1,4 +1,4 @@
-"""Numbers of a config that the checkpoint contradicts are refused before a model is made."""
+"""Tests that config values that contradict the checkpoint are errors before a model is built."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def edited(folder: Path, where: str, value: Any, out: Path) -> Path:
-    """Return a folder with other numbers, and the same weights."""
+    """Return a folder with another value in its config, and the same weights."""
     out.mkdir()
     for file in folder.iterdir():
         (out / file.name).hardlink_to(file)
@@ -77,7 +77,7 @@ def edited(folder: Path, where: str, value: Any, out: Path) -> Path:
 
 
 def load_both(folder: Path) -> list[Any]:
-    """Return the ways to load a folder: that of an export, and that of validate and diagnose."""
+    """Return the two ways to load a folder: in exports, and in validate and diagnose."""
     from onnx_external.transformers._loading import load
     from onnx_external.transformers._reference import loaded
 

@@ -1,4 +1,4 @@
-"""Attention of decoders that is fused while they are traced, and attention that is not."""
+"""Tests of fusing the attention of decoders during the trace, and of attention that stays."""
 
 import json
 import sys
@@ -53,7 +53,7 @@ def _operators(path: Path) -> list[str]:
 
 
 def _step(path: Path, mask: Any, tokens: Any, caches: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return logits and caches after some tokens; no caches: they are the first."""
+    """Return logits and caches after some tokens; without caches, these are the first tokens."""
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     places = np.maximum(mask.cumsum(1) - 1, 0)[:, -tokens.shape[1] :]
     feed = {"input_ids": tokens, "attention_mask": mask, "position_ids": places, **caches}
@@ -73,7 +73,7 @@ def _logits(path: Path, mask: Any, tokens: Any) -> Any:
 
 
 def _compare_padded(model: Any, path: Path) -> None:
-    """Compare the tokens of rows that are padded on the left, inside and on the right."""
+    """Compare the tokens for rows that are padded on the left, in the middle and on the right."""
     mask = np.ones((4, 8), np.int64)
     mask[0, :3], mask[1, 2:4], mask[2, 5:] = 0, 0, 0
     tokens = np.arange(4, 36).reshape(4, 8)
@@ -92,7 +92,7 @@ def test_a_decoder_has_one_operator_for_each_attention_and_shares_its_cache(tmp_
     found = _operators(tmp_path / "out/model.onnx")
     assert found.count("com.microsoft.GroupQueryAttention") == 1
     assert not {"Softmax", "GroupQueryAttention"} & set(found)
-    assert report.checked["model"] > 6  # rows alone, and one token of all of them
+    assert report.checked["model"] > 6  # includes single rows, and single tokens of all rows
     assert any("only for a batch size of 1" in note for note in report.notes)
     settings = json.loads((tmp_path / "out/genai_config.json").read_text())
     assert settings["search"]["past_present_share_buffer"] is True
@@ -114,7 +114,7 @@ def test_a_decoder_has_one_operator_for_each_attention_and_shares_its_cache(tmp_
 def test_in_float16_tokens_that_see_nothing_get_zeros_as_in_torch(tmp_path: Path) -> None:
     _saved(tmp_path / "in")
     report = export(tmp_path / "in", tmp_path / "out", dtype="float16", check=True)
-    assert list(report.graphs) == ["model"]  # all padding was right, at all places
+    assert list(report.graphs) == ["model"]  # padding was right in all positions
     found = _operators(tmp_path / "out/model.onnx")
     assert found.count("com.microsoft.GroupQueryAttention") == 1
 
@@ -132,14 +132,14 @@ def test_attention_by_lengths_gives_nan_rather_than_a_wrong_number(tmp_path: Pat
     assert np.abs(padded[1, :4] - whole[1, :4]).max() < 1e-4
     for mask in (left, inner):
         assert np.isnan(_logits(path, mask, tokens)).all()
-    _, caches = _step(path, right, tokens, {})  # as onnxruntime-genai runs rows of two lengths
+    _, caches = _step(path, right, tokens, {})  # like onnxruntime-genai with rows of two lengths
     new, more = np.array([[9], [9]]), np.ones((2, 1), np.int64)
     found, _ = _step(path, np.hstack([right, more]), new, caches)
     alone = np.hstack([tokens[1:, :4], new[1:]])
     assert np.abs(found[1, 0] - _logits(path, np.ones((1, 5), np.int64), alone)[0, 4]).max() < 1e-4
     for mask in (np.hstack([left, more]), np.hstack([ones, right[:, 5:]])):
         assert np.isnan(_step(path, mask, new, caches)[0]).all()
-    decoder = Decoder(tmp_path / "out")  # which pads on the left otherwise
+    decoder = Decoder(tmp_path / "out")  # the decoder otherwise pads on the left
     assert decoder.generate([[5, 6, 7], [8, 9]], 3)[1] == decoder.generate([[8, 9]], 3)[0]
 
 
@@ -161,7 +161,7 @@ def test_attention_by_lengths_gives_nan_rather_than_a_wrong_number(tmp_path: Pat
 def test_angles_that_depend_on_the_longest_text_are_right_for_padded_ones(
     rope: dict[str, Any], fused: int, tmp_path: Path
 ) -> None:
-    few = 8  # beyond that many positions, the angles are other ones
+    few = 8  # the rotary angles change beyond this number of positions
     rope = {"rope_theta": 10000.0, "original_max_position_embeddings": few, **rope}
     most = few if rope["rope_type"] == "dynamic" else 64
     sizes = {"max_position_embeddings": most, "sliding_window": None, "rope_parameters": rope}

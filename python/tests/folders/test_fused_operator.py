@@ -1,4 +1,4 @@
-"""The operator of fused attention, in each of its forms, beside a plain loop in numpy."""
+"""Tests of the operator for fused attention in all its forms, compared with a loop in numpy."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ class _Attention(torch.nn.Module):  # type: ignore[misc]
 
 
 def _inputs(rows: int, new: int, past: int, kind: str, extreme: float) -> dict[str, Any]:
-    """Return inputs by name: scores as large as asked, and rows that are padded otherwise."""
+    """Return inputs by name, with scores of the given size and differently padded rows."""
     draw = np.random.default_rng(rows + 10 * new + 100 * past)
     sizes = {"query": (_HEADS, new), "key": (_OTHERS, new), "value": (_OTHERS, new)}
     sizes |= {"past_key": (_OTHERS, past), "past_value": (_OTHERS, past)}
@@ -42,8 +42,8 @@ def _inputs(rows: int, new: int, past: int, kind: str, extreme: float) -> dict[s
     total = past + new
     if kind != "lengths":
         mask = np.ones((rows, 1, new, total), bool) & (np.tri(total, dtype=bool)[past:])
-        mask[0, :, :, : min(2, total - 1)] &= total > 3  # as padding in the middle of a row
-        mask[-1, :, :, :1] = False  # as padding before it
+        mask[0, :, :, : min(2, total - 1)] &= total > 3  # like padding in the middle of a row
+        mask[-1, :, :, :1] = False  # like padding before a row
         found["bias"] = np.where(mask, np.float32(0), np.float32(_LOWEST))
         found["bias"] = found["bias"] + draw.standard_normal((1, _HEADS, 1, total)).astype("f4")
     found["last"] = np.full(rows, total - 1, np.int32)
@@ -54,7 +54,7 @@ def _inputs(rows: int, new: int, past: int, kind: str, extreme: float) -> dict[s
 
 
 def _by_hand(given: dict[str, Any], softcap: float, window: int) -> Any:
-    """Attend token by token in float64; NaN for one that sees nothing."""
+    """Compute attention token by token in float64; NaN for tokens that attend to nothing."""
     query, bias = given["query"].astype(float), given.get("bias")
     keys = np.concatenate([given["past_key"], given["key"]], 2).astype(float)
     values = np.concatenate([given["past_value"], given["value"]], 2).astype(float)

@@ -1,4 +1,4 @@
-"""A Whisper for ONNX Runtime GenAI: an encoder with keys and values, a decoder for the steps."""
+"""Tests of Whisper for GenAI: an encoder that outputs keys and values, and a decoder."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ FEATURES = {"n_fft": 400, "hop_length": 160, "feature_size": 4, "chunk_length": 
 
 
 class Exported:
-    """A Whisper, its folder, and what is exported for genai and transformers.js."""
+    """A Whisper, its folder, and its exports for genai and transformers.js."""
 
     def __init__(self, path: Path) -> None:
         self.folder, self.out = path / "whisper", path / "out"

@@ -1,4 +1,4 @@
-"""Settings of generate() do not affect a trace."""
+"""Tests that the settings of generate() do not affect a trace."""
 
 import json
 from pathlib import Path

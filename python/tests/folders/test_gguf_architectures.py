@@ -1,4 +1,4 @@
-"""Models of transformers that went through a GGUF file: their logits stay the same."""
+"""Tests that transformers models keep their logits after conversion to GGUF and back."""
 
 import json
 from collections.abc import Callable
@@ -36,7 +36,7 @@ EXPERTS = {
 }
 FACTORS = {"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "logits_scaling": 2.0}
 
-# The class of each architecture's config, and settings that are not its defaults.
+# The config class of each architecture, and settings other than the defaults.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma": ("Gemma", {"head_dim": 12, "tie_word_embeddings": True}),
     "qwen2moe": ("Qwen2Moe", {**EXPERTS, "shared_expert_intermediate_size": 16}),
@@ -50,7 +50,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "xverse": ("Llama", {"rms_norm_eps": 1e-5}),
 }
 
-# Keys of files that only some architectures have, and the settings that they come from.
+# Metadata keys of single architectures, and the settings from which they are made.
 OWN = {
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "attention.layer_norm_epsilon": "norm_eps",
@@ -95,7 +95,7 @@ def keys(architecture: str, config: Any) -> dict[str, Any]:
 
 
 def source(architecture: str) -> Any:
-    """Make a model whose norms and biases are away from one and zero."""
+    """Make a model whose norms are not one and whose biases are not zero."""
     kind, settings = MODELS[architecture]
     config = getattr(transformers, f"{kind}Config")(**COMMON | settings)
     torch.manual_seed(0)
@@ -122,7 +122,7 @@ def written(architecture: str, model: Any, folder: Path) -> Path:
 
 
 def loaded(file: Path, folder: Path) -> Any:
-    """Load the model that a file has."""
+    """Load the model from a GGUF file."""
     weights = read(file)
     shapes = {name: value.shape for name, value in weights.items()}
     config = config_of(Metadata(file, oe.gguf_metadata(file)), shapes)

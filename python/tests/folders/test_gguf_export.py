@@ -1,4 +1,4 @@
-"""Exports of GGUF files, beside transformers' model with the same weights."""
+"""Tests of exports of GGUF files, compared with transformers' model with the same weights."""
 
 import json
 from pathlib import Path
@@ -72,13 +72,13 @@ def model() -> Any:
 
 
 def paired(rows: Array, heads: int) -> Array:
-    """Return rows of q or k as files have them: the halves of each head in turn."""
+    """Return the rows of q or k in GGUF order, which alternates between the halves of each head."""
     halves = rows.reshape(heads, 2, -1, *rows.shape[1:])
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(rows.shape)
 
 
 def stored(made: Any) -> dict[str, Array]:
-    """Return the tensors of a model by the names and in the layout of GGUF."""
+    """Return the tensors of a model with the names and layout of GGUF."""
     state = {name: each.numpy() for name, each in made.state_dict().items()}
     found = {
         f"blk.0.{short}.weight": state[f"model.layers.0.{name}.weight"]
@@ -107,7 +107,7 @@ def logits(path: Path, ids: list[int]) -> NDArray[np.float32]:
 
 
 def distance(path: Path, made: Any) -> float:
-    """Return how far the logits of a graph are from a model's, relative to these."""
+    """Return the relative difference between the logits of a graph and of a model."""
     ids = [1, 260, 262, 3, 265, 7, 9, 11]
     wanted = made(torch.tensor([ids])).logits.detach().numpy()
     return float(np.linalg.norm(logits(path, ids) - wanted) / np.linalg.norm(wanted))
@@ -115,7 +115,7 @@ def distance(path: Path, made: Any) -> float:
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Any]:
-    """Return a file, the folder that it was exported to, and the report."""
+    """Return a file, the folder to which it was exported, and the report."""
     folder = tmp_path_factory.mktemp("gguf")
     file = write_gguf(folder / "m.gguf", KEYS, stored(model()))
     return file, folder / "out", oe.transformers.export(file, folder / "out")

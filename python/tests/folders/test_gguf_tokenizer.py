@@ -1,4 +1,4 @@
-"""Tokenizers of GGUF files, beside the rules of their kinds written plainly."""
+"""Tests of tokenizers from GGUF files, compared with plain implementations of their rules."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ def sentencepiece(**more: Any) -> dict[str, Any]:
 
 
 def letters() -> dict[int, str]:
-    """Return the character that stands for each byte in byte-level vocabularies."""
+    """Return the character that represents each byte in byte-level vocabularies."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [each for each in range(256) if each not in shown]
     return {each: chr(each) for each in shown} | {
@@ -71,7 +71,7 @@ def tokenizer(keys: dict[str, Any]) -> tokenizers.Tokenizer:
 
 
 def merged_by_score(text: str, keys: dict[str, Any]) -> list[int]:
-    """Return the ids of a text: the adjacent pair with the highest score is merged, over again."""
+    """Return the ids of a text, by repeatedly merging the adjacent pair with the highest score."""
     tokens = keys["tokenizer.ggml.tokens"]
     known = {each: number for number, each in enumerate(tokens) if each in PIECES}
     parts = list(("▁" + text if text else "").replace(" ", "▁"))
@@ -141,7 +141,7 @@ def test_merges_have_their_order_and_special_tokens_their_numbers() -> None:
     assert found.tokens == ["low", "er", "Ġlow", "  user", "<|im_end|>"]
     assert found.ids == [tokens.index(each) for each in found.tokens]
     assert one.get_vocab_size() == len(tokens)
-    assert one.encode("e\u0301").ids == one.encode("\u00e9").ids  # Qwen composes
+    assert one.encode("e\u0301").ids == one.encode("\u00e9").ids  # Qwen composes accents
 
 
 def test_a_piece_that_is_a_token_is_one_where_the_rule_says_so() -> None:

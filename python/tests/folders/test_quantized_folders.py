@@ -1,4 +1,4 @@
-"""Exports of folders whose weights are quantized."""
+"""Tests of exports of folders with quantized weights."""
 
 import json
 import sys
@@ -49,7 +49,7 @@ def _model() -> Any:
 
 
 def _folder(folder: Path, making: Making) -> tuple[Path, Any]:
-    """Quantize the layers of a Llama; return the folder and the model of the same floats."""
+    """Quantize the layers of a Llama; return the folder, and the model with dequantized weights."""
     model, rng = _model(), np.random.default_rng(0)
     state = {name: value.float() for name, value in model.state_dict().items()}
     stored: dict[str, Any] = {}
@@ -163,7 +163,7 @@ def test_validate_compares_with_the_floats_of_the_codes(tmp_path: Path) -> None:
     oe.transformers.export(folder, tmp_path / "out", quantize=exact, progress=False, check=False)
     report = oe.validate(tmp_path / "out", against=folder, progress=False)
     assert report.ok
-    # GPTQModel is not installed where the tests run, or its model is compared.
+    # Either GPTQModel is not installed, or its model is compared.
     notes = [note for graph in report.graphs for note in graph.notes]
     assert any("the quantization library (gptq)" in note for note in notes), notes
 

@@ -1,4 +1,4 @@
-"""The modules of sentence-transformers inside of the graph (`--task sentence-similarity`)."""
+"""Tests of sentence-transformers modules inside the graph (`--task sentence-similarity`)."""
 
 import json
 from pathlib import Path

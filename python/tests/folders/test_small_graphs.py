@@ -1,4 +1,4 @@
-"""The graphs of decoders have few nodes, and their weights lie in the data file once."""
+"""Tests that the graphs of decoders have few nodes, and store each weight once."""
 
 from collections import Counter
 from pathlib import Path
@@ -20,7 +20,7 @@ PARTS = ("q_proj", "k_proj", "v_proj")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a Qwen2, whose queries, keys and values have biases."""
+    """Make a Qwen2, in which queries, keys and values have biases."""
     made = tmp_path_factory.mktemp("qwen2")
     torch.manual_seed(0)
     config = transformers.Qwen2Config(
@@ -48,7 +48,7 @@ def test_layers_have_one_product_for_attention_and_no_moves_around_it(
     assert found["GroupQueryAttention"] == LAYERS and found["MatMul"] == 5 * LAYERS + 1
     assert not {"RotaryEmbedding", "Split", "Transpose", "Reshape", "Pow"} & found.keys()
     assert found["SkipSimplifiedLayerNormalization"] == 2 * LAYERS - 1
-    assert found["RMSNormalization"] == 2  # the first, and the last of a sum that nothing else has
+    assert found["RMSNormalization"] == 2  # the first and the last one
     assert found.total() == 12 * LAYERS + 14
     assert "position_ids" not in exported.inputs["model"]
     assert any("since 1.23" in note for note in exported.notes)

@@ -1,4 +1,4 @@
-"""Graphs of a folder are run on other sizes than the example's before they are saved."""
+"""Tests that graphs are run on sizes other than the example's before they are saved."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ pytest.importorskip("transformers.exporters")
 def test_a_vision_tower_that_is_wrong_for_several_pictures_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """transformers.exporters' own attention takes all pictures to be of one size."""
+    """Check an attention in transformers.exporters that assumes images of equal size."""
     from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen
 
     from onnx_external.transformers import _loading

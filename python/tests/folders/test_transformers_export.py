@@ -1,4 +1,4 @@
-"""From a folder of transformers to ONNX Runtime, and what transformers makes of a checkpoint."""
+"""Tests of exports from transformers folders, and of the conversions at loading."""
 
 import copy
 import inspect
@@ -69,7 +69,7 @@ def run(path: Path, given: Any) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def difference(path: Path, model: Any, given: Any) -> float:
-    """Return the largest difference to torch, as a part of the largest value."""
+    """Return the largest difference from torch, as a fraction of the largest value."""
     from transformers.exporters.utils import get_leaf_tensors
 
     with torch.no_grad():
@@ -151,7 +151,7 @@ def test_a_decoder_s_folder_becomes_one_graph_or_two(graphs: str, tmp_path: Path
     done = commands.run(*line, *(["--graphs", "two"] if graphs != "model" else []))
     report = json.loads(done.stdout)
     assert list(report["graphs"]) == graphs.split()
-    for graph in report["graphs"]:  # the embedding is looked up, too, and is stored once
+    for graph in report["graphs"]:  # a Gather also reads the embedding, which is stored once
         assert report["left"][graph] == {"Transpose of a weight": 1}
     assert report["save"]["bytes"] == weights_of(tmp_path / "llama")
     assert ("genai_config.json" in files_of(tmp_path / "out")) == (graphs == "model")
@@ -168,7 +168,7 @@ def test_a_decoder_s_folder_becomes_one_graph_or_two(graphs: str, tmp_path: Path
         more["attention_mask"] = torch.cat([first["attention_mask"], more["attention_mask"]], 1)
         more["attention_mask"][:, 9:] = 1
         before = copy.deepcopy(cache)
-        if length > 1:  # behind a cache fused attention takes several tokens of one row
+        if length > 1:  # after a cache, fused attention needs a single row for several tokens
             more = {name: value[1:] for name, value in more.items()}
             before.batch_select_indices(torch.tensor([1]))
         given = with_places(more, length) | {cache_of(model): before}
@@ -176,7 +176,7 @@ def test_a_decoder_s_folder_becomes_one_graph_or_two(graphs: str, tmp_path: Path
 
 
 def emptied(cache: Any) -> Any:
-    """Return a cache of no words."""
+    """Return an empty cache."""
     found = copy.deepcopy(cache)
     for layer in found.layers:
         layer.keys, layer.values = layer.keys[:, :, :0], layer.values[:, :, :0]
@@ -184,7 +184,7 @@ def emptied(cache: Any) -> Any:
 
 
 def started(model: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """Return a prompt, with the cache that the one graph of a decoder takes."""
+    """Return a prompt, with the empty cache that a decoder's single graph expects."""
     with torch.no_grad():
         cache = model(**given, use_cache=True).past_key_values
     return with_places(given) | {cache_of(model): emptied(cache)}
@@ -217,7 +217,7 @@ def test_an_encoder_and_decoder_become_three_graphs(tmp_path: Path) -> None:
 
 
 def expect_its_texts(model: Any, out: Path) -> None:
-    """oe.generate() gives what generate() does, for texts of several lengths."""
+    """Check that oe.generate() equals generate() for prompts of several lengths."""
     rows = [[5, 6, 7, 8, 9, 1], [15, 16, 1]]
     ids = torch.tensor([rows[0], [*rows[1], 0, 0, 0]])
     with torch.no_grad():
@@ -234,7 +234,7 @@ def weights_of(folder: Path) -> int:
 
 @pytest.fixture
 def traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exports of one model in a test share their traces; all that follows is done for each."""
+    """Let the exports of one model in a test share their trace; all later steps run for each."""
     from onnx_external.transformers._rewritten import FolderWays
 
     trace, traced = FolderWays.graph, {}
@@ -272,7 +272,7 @@ def expect_one_copy(model: Any, folder: Path, out: Path, layout: str) -> None:
     assert report.left == {
         "prefill": {},
         "decode": {},
-    }  # no weight is behind a Transpose
+    }  # no weight is read by a Transpose
     for sources in report.sources.values():
         assert sources["lm_head.weight.transposed"].key == "lm_head.weight"
         assert {source.origin for source in sources.values()} > {"checkpoint", "init"}
@@ -323,7 +323,7 @@ def test_a_model_in_bfloat16_says_what_makes_it_run_on_a_cpu(
 
 
 def refusal_of_the_command(error: oe.Error) -> str:
-    """Return the error of `onnx-external export`, with its options instead of arguments."""
+    """Return the message of `onnx-external export`, which has options instead of arguments."""
     from onnx_external._commands.export import parser
 
     told = io.StringIO()
@@ -350,7 +350,7 @@ def test_the_command_helps_and_refuses_without_torch(tmp_path: Path) -> None:
 
 
 class Cached:
-    """A model that gives its cache, whatever its config says."""
+    """A model that returns its cache even if its config disables it."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

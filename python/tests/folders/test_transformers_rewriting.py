@@ -1,4 +1,4 @@
-"""Folders of transformers whose models have data-dependent control flow."""
+"""Tests of transformers folders whose models have data-dependent control flow."""
 
 from __future__ import annotations
 

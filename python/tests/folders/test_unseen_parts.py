@@ -1,4 +1,4 @@
-"""No part of a model, and no key of a folder, is left out silently."""
+"""Tests that no part of a model and no key of a folder is silently left out."""
 
 from pathlib import Path
 from types import SimpleNamespace

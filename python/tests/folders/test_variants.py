@@ -1,4 +1,4 @@
-"""Variants of a model beside each other (`--variants`)."""
+"""Tests of several variants of a model in one folder (`--variants`)."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A folder of bfloat16 becomes a graph of float32 that has its bytes."""
+"""Tests of float32 graphs that use the bytes of a bfloat16 folder."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from onnx_external.transformers._widening import computing_type, widened  # noqa
 
 
 class Exported:
-    """A tied Llama of bfloat16 in two shards, and a graph that links to them."""
+    """A tied bfloat16 Llama in two shards, and a graph that links to the shards."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -73,7 +73,7 @@ def test_it_is_held_to_float32_and_computes_what_transformers_does(exported: Exp
 
 
 def graph_of(uses: str, made: Any) -> Graph:
-    """A graph with a weight "w" that is used as it is (w), transposed (t) or gathered from (g)."""
+    """Return a graph that uses the weight "w" directly (w), transposed (t) or in a Gather (g)."""
     weight = ir.Value(name="w", shape=ir.Shape([2, 2]), type=ir.TensorType(ir.DataType.FLOAT))
     index = ir.Value(name="i", shape=ir.Shape([2]), type=ir.TensorType(ir.DataType.INT64))
     if "g" in uses:

@@ -1,5 +1,6 @@
-// Conversions of element types, and gathers of views that are not row-major, against memcpy of as
-// many bytes: state.range(0) bytes are read, in the second-level cache or far beyond it.
+// Measures conversions of element types, and gathers of views that are not row-major, in comparison
+// with memcpy of as many bytes. state.range(0) bytes are read, which fit in the L2 cache or are
+// much larger.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -69,8 +70,7 @@ CAST_BENCHMARK(float8_e4m3fn_to_bfloat16, kFloat8E4M3Fn, kBFloat16);
 CAST_BENCHMARK(float8_e4m3fn_to_float32, kFloat8E4M3Fn, kFloat32);
 CAST_BENCHMARK(float8_e5m2_to_float16, kFloat8E5M2, kFloat16);
 
-// A view of row-major memory with its dimensions in another order, gathered in pieces of 2 MiB as a
-// writer does.
+// Gathers a view of row-major memory with permuted dimensions in pieces of 2 MiB, like a writer.
 void bm_gather(benchmark::State& state, std::uint32_t unit, const std::vector<std::uint64_t>& sizes,
                const std::vector<std::size_t>& order) {
   StridedView view{unit, {}, {}};

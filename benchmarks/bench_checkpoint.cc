@@ -1,4 +1,5 @@
-// How long the metadata of checkpoints takes: pickles, zip directories, safetensors headers.
+// Measures the time to read the metadata of checkpoints: pickles, zip directories and safetensors
+// headers.
 #include <benchmark/benchmark.h>
 
 #include <string>
@@ -56,7 +57,7 @@ void name_tensors(benchmark::State& state) {
 }
 BENCHMARK(name_tensors)->Arg(1'000)->Arg(100'000)->Unit(benchmark::kMillisecond);
 
-// A legacy file of tensors with a storage each.
+// Returns a legacy file of tensors with one storage each.
 std::string legacy_checkpoint(std::int64_t count) {
   PickleBuilder pickle;
   pickle.proto().empty_dict().mark();
@@ -70,7 +71,8 @@ std::string legacy_checkpoint(std::int64_t count) {
   return legacy_file(pickle.set_items().stop().bytes(), blocks);
 }
 
-// Opening must grow with the number of tensors, no faster: time for one should stay the same.
+// Opens a checkpoint. The time must be proportional to the number of tensors, so the time per
+// tensor should stay the same.
 void open_file(benchmark::State& state, const std::string& content) {
   const TempDir dir;
   const std::vector<std::filesystem::path> paths{dir.write("checkpoint", content)};
@@ -108,7 +110,7 @@ void open_torch_legacy(benchmark::State& state) {
 }
 BENCHMARK(open_torch_legacy)->Apply(numbers_of_tensors);
 
-// Bytes a second of a transposed 4096 x 4096 float32 matrix, from the page cache.
+// Measures the rate at which a transposed 4096 x 4096 float32 matrix is read from the page cache.
 void read_transposed(benchmark::State& state) {
   const TempDir dir;
   const std::int64_t side = 4096;

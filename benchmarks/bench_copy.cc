@@ -1,5 +1,5 @@
-// The ways to copy a file range, in one thread, against memcpy as the floor: the copy engine with
-// and without checksums, and the loop that it must beat.
+// Measures ways to copy a file range on one thread, in comparison with memcpy as the lower bound:
+// the copy engine with and without checksums, and the simple loop that it must beat.
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -18,7 +18,8 @@
 namespace onnx_external {
 namespace {
 
-// A folder with a source of state.range(0) bytes in the page cache, and a new target a round.
+// A folder with a source of state.range(0) bytes in the page cache, and a new target for each
+// round.
 class CopyBench {
  public:
   explicit CopyBench(std::uint64_t bytes) : bytes_(bytes) {
@@ -35,7 +36,8 @@ class CopyBench {
   CopyBench& operator=(const CopyBench&) = delete;
   ~CopyBench() { std::filesystem::remove_all(path_); }
 
-  // Runs copy(source, target) once a round; making and removing the target is not timed.
+  // Runs copy(source, target) once per round. The time to create and remove the target does not
+  // count.
   template <typename Copy>
   void run(benchmark::State& state, const Copy& copy) {
     for ([[maybe_unused]] auto round : state) {
@@ -83,7 +85,7 @@ void copy_with_crc(benchmark::State& state) {
   });
 }
 
-// What a straightforward program does: 1 MiB at a time.
+// Copies like a simple program, 1 MiB at a time.
 void read_write(benchmark::State& state) {
   CopyBench bench(static_cast<std::uint64_t>(state.range(0)));
   std::vector<std::byte> buffer(std::size_t{1} << 20);
@@ -104,7 +106,7 @@ void read_write(benchmark::State& state) {
   });
 }
 
-// What cp of today does.
+// Copies like a current version of cp.
 void kernel_copy_file_range(benchmark::State& state) {
   CopyBench bench(static_cast<std::uint64_t>(state.range(0)));
   bench.run(state, [&](const SourceFile& source, const OutputFile& target) -> Status {

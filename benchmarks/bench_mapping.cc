@@ -1,4 +1,4 @@
-// How long the mapping takes: N keys against N slots, in the forms that checkpoints come in.
+// Measures the time to map N keys to N slots, for the naming schemes of real checkpoints.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -73,8 +73,8 @@ void bm_prefix_removed_underscored(benchmark::State& state) {
   run(state, "module.model.", true);
 }
 
-// --- hostile names -----------------------------------------------------------------------------
-// Each family at N and 2 N: the time must not grow more than the names.
+// --- hostile names
+// Each family is measured at N and 2 N. The time must be proportional to the number of names.
 
 Problem problem_of(const std::vector<std::string>& slots, const std::vector<std::string>& keys) {
   Problem problem;
@@ -111,7 +111,8 @@ std::string repeated(std::string_view component, std::int64_t times) {
   return text;
 }
 
-// The number in dots and underscores: all names are one once they are refined.
+// Returns the number written in dots and underscores, so that all names are equal once dots and
+// underscores count as equal.
 std::string twin(std::int64_t number) {
   std::string name;
   for (unsigned bit = 0; bit < 20; ++bit) {

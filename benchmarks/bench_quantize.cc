@@ -1,5 +1,6 @@
-// Quantization of bfloat16 weights on one thread, on each path that the processor has: nanoseconds
-// a weight are 1e9 / items_per_second. The matrix is far larger than the caches.
+// Measures the quantization of bfloat16 weights on one thread, with each implementation that the
+// processor supports. A weight takes 1e9 / items_per_second nanoseconds. The matrix is much larger
+// than the caches.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace {
 constexpr std::uint64_t kRows = 2048;
 constexpr std::uint64_t kColumns = 4096;
 
-// Gaussian weights, the same in each row but for where they begin.
+// Returns Gaussian weights. All rows have the same sequence, with different starting points.
 std::span<std::byte> weights(IoBuffer& buffer) {
   std::mt19937 generator(1);
   std::normal_distribution<float> normal(0, 0.02F);

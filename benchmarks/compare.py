@@ -44,7 +44,7 @@ CHUNK = 4 << 20
 
 
 def llm_shapes(target_bytes: int) -> list:
-    """Names and shapes of a Llama-like model of about that many bytes in fp16; 201 tensors."""
+    """Return the names and shapes of a Llama-like fp16 model with 201 tensors and about this size."""
 
     def total(width: int) -> int:
         return LAYERS * (4 * width**2 + 3 * width * (width * 11 // 4)) + 2 * 16 * width**2
@@ -64,12 +64,12 @@ def llm_shapes(target_bytes: int) -> list:
 
 
 def small_shapes(count: int) -> list:
-    """Many tensors of 10 KB."""
+    """Return the names and shapes of many tensors of 10 KB."""
     return [(f"model.blocks.{index // 10}.part{index % 10}.weight", [5120]) for index in range(count)]
 
 
 def matrix_shapes(target_bytes: int, unit: int) -> list:
-    """Return a tall matrix, and in turn square ones and some of a fifth of its height, of about that many bytes."""
+    """Return matrices of about this total size: a tall one, then alternately square ones and ones a fifth as tall."""
     scale = min(1.0, target_bytes / 2e9) ** 0.5
     width, height = int(4096 * scale), int(65536 * scale)
     shapes = [("tall.weight", [height, width])]
@@ -80,7 +80,7 @@ def matrix_shapes(target_bytes: int, unit: int) -> list:
 
 
 def random_chunks(size: int, seed: int):
-    """Return a function that gives `size` bytes in chunks, never the same twice for two seeds."""
+    """Return a function that yields `size` random bytes in chunks, which differ for each seed."""
 
     def chunks():
         block = BLOCK[seed * 4099 % CHUNK :] + BLOCK[: seed * 4099 % CHUNK]
@@ -94,7 +94,7 @@ BLOCK = random.Random(1).randbytes(CHUNK)
 
 
 def write_checkpoint(path: Path, shapes: list, dtype: str = "float16") -> list:
-    """Streams the checkpoint; (offset, length, name) of each tensor's bytes."""
+    """Write the checkpoint in chunks; return (offset, length, name) of each tensor's bytes."""
     unit = UNITS[dtype]
     sizes = [unit * modern_pt.element_count(shape) for _, shape in shapes]
     nodes = []
@@ -130,7 +130,7 @@ class Meter:
         compile_c("measure.c", self._program)
 
     def run(self, command: list) -> Run:
-        """Wall time and peak resident memory; a command that fails ends the program."""
+        """Return the wall time and peak resident memory of a command. A failing command ends the program."""
         line = [str(part) for part in (self._program, self._result, *command)]
         with open(self._log, "wb") as log:
             code = subprocess.run(line, stdout=log, stderr=log).returncode
@@ -146,10 +146,10 @@ def compile_c(source: str, program: Path) -> None:
 
 
 FLOORS = ("cp", "cp, sync", "C loop", "C loop, syncfs")
-# What a save leaves is read once past the page cache, behind each run of READ_BACK_OF; a default save
-# is compared with the sum of the two.
+# After each run of READ_BACK_OF, its output is read once without the page cache. A default save is compared with the
+# sum of the two.
 READ_BACK_OF, READ_BACK, DEFAULT = "copy, fsync", "read back", "copy, verify, fsync (default)"
-# A disk that is told to write what cp left, and the file system of the C loop's folder.
+# `cp` followed by a sync of the disk, and the C loop followed by a sync of its file system.
 CP_AND_SYNC = ["sh", "-c", 'cp "$0" "$1" && sync']
 LOOP_AND_SYNCFS = ["sh", "-c", '"$0" "$1" "$2" "$3" "$4" && sync -f "$3"']
 
@@ -157,10 +157,10 @@ LOOP_AND_SYNCFS = ["sh", "-c", '"$0" "$1" "$2" "$3" "$4" && sync -f "$3"']
 @dataclass
 class Subject:
     name: str
-    command: Callable[[Path], list]  # for an output folder that does not exist yet
+    command: Callable[[Path], list]  # gets an output folder that does not exist yet
     rounds: int
     runs: list = field(default_factory=list)
-    # To each floor of FLOORS in the same round.
+    # Ratios to each of FLOORS in the same round.
     ratios: dict = field(default_factory=lambda: {floor: [] for floor in FLOORS})
 
 
@@ -170,7 +170,7 @@ def available_memory() -> int:
 
 
 class Case:
-    """One checkpoint, its graph, and everything that is run on them."""
+    """A checkpoint, its graph, and the subjects that run on them."""
 
     dtype = "float16"
     checks_outputs = True
@@ -234,7 +234,7 @@ class Case:
         return ["--against", self.checkpoint]
 
     def allowed_memory(self) -> int:
-        """Return the memory that save-external may use: 64 MiB, 4 KiB a tensor, 8 times the graph file."""
+        """Return the memory limit of save-external: 64 MiB, 4 KiB per tensor, and 8 times the graph file."""
         return (64 << 20) + 4096 * self.tensors + 8 * self.graph_bytes
 
     def run(self) -> None:
@@ -285,7 +285,7 @@ class Case:
         self.reads.append(self._meter.run([reader, out, str(self._arguments.threads)]).seconds)
 
     def disk_rows(self) -> list:
-        """Return the disk's rates, and a default save over an unverified one and one read."""
+        """Return the disk's rates, and the ratio of a default save to an unverified save plus one read."""
         times = {subject.name: [run.seconds for run in subject.runs] for subject in self.subjects}
         rows = []
         for name, seconds in ((READ_BACK_OF, times.get(READ_BACK_OF, [])), (READ_BACK, self.reads)):
@@ -301,18 +301,18 @@ class Case:
         return rows
 
     def _prepare_memory(self) -> None:
-        """Sees to it that no page comes fresh from the host, which would cost ten times its copy."""
+        """Touch all memory in advance, because a page that is new from the host takes ten times as long as its copy."""
         if self._arguments.memory == "touched":
             touched = min(int(1.2 * self.bytes), available_memory() - self.bytes - (2 << 30))
             subprocess.run([self._folder / "touch_memory", str(max(touched, 1 << 20))], check=True)
             return
-        filler = self._folder / "filler"  # all hole: takes no room on the disk, but in the cache
+        filler = self._folder / "filler"  # a hole, which takes space in the cache but not on the disk
         with open(filler, "wb") as stream:
             stream.truncate(available_memory())
         warm(filler)
 
     def _make_room(self) -> None:
-        """Deletes old rounds only when the disk would fill up."""
+        """Delete old rounds only if the disk would become full."""
         for old in sorted(self._folder.glob("round*"))[:-1]:
             if shutil.disk_usage(self._folder).free > 8 * self.bytes:
                 return
@@ -336,7 +336,7 @@ class Case:
 
 
 class InlineCase(Case):
-    """A model that holds the weights, and its way into files and back."""
+    """A model that contains its weights, which are moved into files and back."""
 
     def _subjects(self) -> list:
         arguments, made = self._arguments, self._folder / "made"
@@ -366,14 +366,14 @@ class InlineCase(Case):
         return []
 
     def allowed_memory(self) -> int:
-        """64 MiB and 1 KiB a tensor."""
+        """Return the memory limit of 64 MiB and 1 KiB per tensor."""
         return (64 << 20) + 1024 * self.tensors
 
 
 class TransposedCase(Case):
-    """The same matrices for a graph that wants them as they are, and for one that wants them transposed."""
+    """The same matrices for a graph that reads them unchanged, and for a graph that reads them transposed."""
 
-    checks_outputs = False  # verifying is one of the subjects
+    checks_outputs = False  # verification is one of the subjects
 
     def _subjects(self) -> list:
         arguments = self._arguments
@@ -403,7 +403,7 @@ class TransposedCase(Case):
         return subjects
 
     def rows(self) -> list:
-        """Also what transposing costs: medians of the ratios of the same round."""
+        """Return the rows, with the cost of transposing as medians of ratios in the same round."""
         times = {subject.name: [run.seconds for run in subject.runs] for subject in self.subjects}
         rows = super().rows()
         for name, plain in times.items():
@@ -415,7 +415,7 @@ class TransposedCase(Case):
 
 
 def warm(path: Path) -> None:
-    """Brings the file into the page cache."""
+    """Read the file into the page cache."""
     with open(path, "rb", buffering=0) as stream:
         while stream.read(CHUNK):
             pass

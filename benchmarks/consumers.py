@@ -1,7 +1,7 @@
-"""Test which tools take the models that each way of exporting writes, as Markdown: docs/consumers.md sums them up.
+"""Test which tools can read the models from each kind of export. Prints Markdown, which docs/consumers.md summarizes.
 
-A BERT and a Llama of 2 layers are exported in every way, in the layout `single`, and the BERT by
-oe.torch.export in all layouts. Each tool runs in a process of its own.
+A BERT and a Llama of 2 layers are exported in every way, in the layout `single`, and the BERT by oe.torch.export in all
+layouts. Each tool runs in its own process.
 
 usage: consumers.py --work-dir DIR --bin-dir DIR [--models bert,llama] [--only TOOL,...]
 
@@ -36,7 +36,7 @@ SIZES = dict(
     max_position_embeddings=64,
 )  # fmt: skip
 LAYOUTS = ("single", "per-tensor", "shards", "inline", "link")
-SECONDS = 240  # for one tool
+SECONDS = 240  # limit for one tool
 
 
 # --- the models ----------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ def quiet():
 
 
 class Subject:
-    """A model, its folder, and what it computes."""
+    """A model, its folder, and its results."""
 
     def __init__(self, name: str, folder: Path):
         import torch
@@ -154,7 +154,7 @@ def operators(model) -> collections.Counter:
 
 
 def weight_products(model) -> int:
-    """MatMuls and Gemms of a weight, whether it stands behind a Transpose or not."""
+    """Count the MatMul and Gemm nodes that read a weight, directly or through a Transpose."""
     known = {tensor.name for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Transpose" and node.input[0] in known:
@@ -163,7 +163,7 @@ def weight_products(model) -> int:
 
 
 def bytes_of(path: Path) -> int:
-    """Return a model and the data that it refers to."""
+    """Return the bytes of a model and of its data files."""
     import onnx
 
     model = onnx.load(path, load_external_data=False)
@@ -205,7 +205,7 @@ def symbolic(path: Path, work: Path, about: dict) -> str:
 
 
 def feed_of(session, about: dict) -> dict:
-    """Return the example's inputs; a cache is empty, positions count."""
+    """Return the inputs of the example, with empty caches and increasing positions."""
     given = about["inputs"]
     found = {}
     for value in session.get_inputs():
@@ -362,7 +362,7 @@ TOOLS = {
 
 
 def in_child(tool, path: Path, work: Path, about: dict) -> str:
-    """Return the tool's message, from a process of its own, whatever happens to it."""
+    """Run a tool in its own process; return its message, even if the process crashes."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     answer = work.with_suffix(".txt")
@@ -373,14 +373,14 @@ def in_child(tool, path: Path, work: Path, about: dict) -> str:
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
         os.dup2(silence, 2)
-        os.chdir(work)  # some tools write beside themselves
+        os.chdir(work)  # some tools write into the current folder
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 text = tool(path, work, about)
         except ModuleNotFoundError as error:
             text = f"not installed ({error.name})"
-        except BaseException as error:  # whatever a tool raises is the answer
+        except BaseException as error:  # any exception of a tool is its result
             line = next(iter(str(error).strip().splitlines()), "")
             text = f"FAIL: {type(error).__name__}: {line[:90]}"
         answer.write_text(text)

@@ -1,4 +1,5 @@
-"""Time and memory of cutting one layer out of a large model: ours, and those who load it all.
+"""Measure the time and memory to cut a layer out of a large model, with this package and with tools that load the whole
+model.
 
 usage: cut.py FOLDER --bin-dir DIR [--sizes 2GB,4GB,16GB] [--peers 2GB,4GB] [--rounds 3]
               [--python PYTHON] [--goals]
@@ -92,7 +93,7 @@ def one(way: str, model: Path, module: str) -> None:
 
 
 def make(folder: Path, size: str) -> Path:
-    """Return the model's folder with its graph, and the names at the ends of the piece."""
+    """Return the model's folder with its graph, and the names of the piece's inputs and outputs."""
     export_memory.make(folder, size, random=False)
     program = (
         "import json, sys, onnx_external as oe, onnx_external.transformers\n"

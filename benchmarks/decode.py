@@ -1,4 +1,4 @@
-"""Measure how fast exported decoders generate, beside the graphs of onnxruntime-genai's model builder.
+"""Measure how fast exported decoders generate, in comparison with graphs from onnxruntime-genai's model builder.
 
     python benchmarks/decode.py FOLDER                       # a Llama of 31 million parameters
     python benchmarks/decode.py FOLDER --model medium --int4 # one of 250 million, in 4 bits
@@ -48,7 +48,7 @@ STEPS = 4
 
 
 def make_model(folder: Path, name: str) -> None:
-    """Make a Llama of random weights, with a tokenizer that the builder copies."""
+    """Make a Llama with random weights, and a tokenizer for the builder to copy."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -74,7 +74,7 @@ def export(source: Path, target: Path, form: str, int4: bool) -> None:
 
 
 def build(source: Path, target: Path, int4: bool, cache: Path) -> None:
-    """Let onnxruntime-genai's builder make its graph."""
+    """Create a graph with onnxruntime-genai's builder."""
     command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", source, "-o", target, "-e", "cpu", "-c", cache, "-p", "int4" if int4 else "fp32"]
     more = ["--extra_options", *INT4_OF_BUILDER] if int4 else []
     subprocess.run([*map(str, command), *more], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -166,18 +166,20 @@ Runner = Plain | Genai
 
 
 def open_order(folders: dict[str, Path], genai: bool) -> list[str]:
-    """Return the names of the variants, those that onnxruntime-genai runs last."""
+    """Return the names of the variants. Those for onnxruntime-genai come last."""
     return [*folders, *(f"{name}, genai" for name in folders if genai and name != "traced")]
 
 
 def open_runners(folders: dict[str, Path], threads: int, genai: bool, backwards: bool) -> dict[str, Runner]:
-    """Load every variant. Where its weights happen to lie in memory changes its speed by 5 %, so each run loads all anew."""
+    """Load every variant. The position of weights in memory changes the speed by 5 %, so each run loads all variants
+    again.
+    """
     names = open_order(folders, genai)[:: -1 if backwards else 1]
     return {name: (Genai if name.endswith(", genai") else Plain)(folders[name.removesuffix(", genai")], threads) for name in names}
 
 
 def measure(runners: dict[str, Runner], length: int, rounds: int, words: int, clock: Callable[[], float]) -> Iterator[tuple[str, float, list[float]]]:
-    """Yield, for each variant, the time of a prompt and those of steps behind it."""
+    """Yield, for each variant, the time of a prompt and of the steps after it."""
     tokens = np.random.default_rng(0).integers(4, words, (1, length)).astype(np.int64)
     prompts: dict[str, float] = {}
     steps: dict[str, list[float]] = {name: [] for name in runners}

@@ -1,4 +1,4 @@
-"""Memory of oe.diagnose on a Llama whose weights are larger than one likes to hold.
+"""Measure the memory of oe.diagnose for a Llama with weights that should not be in memory all at once.
 
 usage: diagnose_memory.py FOLDER [--layers 32] [--hidden 1536] [--words 32000] [--graph model]
 
@@ -27,7 +27,7 @@ ALLOWED = 512 << 20  # beyond the largest piece
 
 
 def make(folder: Path, layers: int, hidden: int, words: int) -> dict[str, int]:
-    """Write the model; returns the bytes of its largest piece and of all weights."""
+    """Write the model; return the sizes of its largest piece and of all weights."""
     import torch
     import transformers
     from safetensors.torch import save_file
@@ -61,7 +61,7 @@ def make(folder: Path, layers: int, hidden: int, words: int) -> dict[str, int]:
 
 
 def work(folder: str, graph: str) -> None:
-    """Export if there is no graph yet, and diagnose once the other process has said so."""
+    """Export unless there is a graph, then diagnose when the parent process gives the signal."""
     import onnx  # noqa: F401
     import onnxruntime  # noqa: F401
     import torch
@@ -97,7 +97,7 @@ def tree(process: int) -> list[int]:
 
 
 def memory(process: int) -> tuple[int, int]:
-    """RssAnon and RSS."""
+    """Return RssAnon and RSS."""
     anonymous = resident = 0
     for each in tree(process):
         try:

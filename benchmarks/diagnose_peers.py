@@ -1,4 +1,4 @@
-"""oe.diagnose beside other tools that look for the place where a model goes wrong.
+"""Compare oe.diagnose with other tools that locate the fault in a wrong model.
 
 usage: diagnose_peers.py FOLDER [--layers 8] [--hidden 512] [--seed 1]
                          [--kinds element,...] [--tools ours,...] [--python PYTHON]
@@ -110,7 +110,7 @@ def one(tool: str, folder: Path, model: Path) -> None:
 
 
 def written_by(process: int) -> int:
-    """Bytes that a process has written, with those of children that have ended."""
+    """Return the bytes that a process and its ended children have written."""
     lines = Path(f"/proc/{process}/io").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("wchar")).split()[1])
 
@@ -119,7 +119,7 @@ def written_by(process: int) -> int:
 
 
 def make(folder: Path, layers: int, hidden: int, seed: int, kinds: list[str]) -> dict[str, dict]:
-    """Return the sound model, and a folder for each fault; what is expected of each."""
+    """Return the correct model, a folder for each fault, and the expected location of each fault."""
     import numpy as np
     import torch
     import transformers
@@ -150,7 +150,7 @@ def make(folder: Path, layers: int, hidden: int, seed: int, kinds: list[str]) ->
             fault.plant(Graph(folder / kind / "model.onnx"))
             try:
                 got = Graph(folder / kind / "model.onnx").run(feed)
-            except Exception:  # of ONNX Runtime: the graph is not valid any more
+            except Exception:  # raised by ONNX Runtime if the graph is no longer valid
                 continue
             first = fault.modules[0]
             far = [beyond(got[n], values[n]) for n in first.outputs if n in values]
@@ -195,7 +195,7 @@ def program(tool: str, folder: Path, model: Path) -> dict:
 
 
 def command(line: list, folder: Path) -> dict:
-    """Return a command, below a shell whose bytes written are read when it has ended."""
+    """Return a command inside a shell, whose written bytes are read when the command has ended."""
     shell = 'log=$1; shift; "$@" >"$log" 2>&1; code=$?; cat /proc/$$/io; exit $code'
     start, used = time.perf_counter(), cpu_of_children()
     process = subprocess.Popen(
@@ -205,7 +205,7 @@ def command(line: list, folder: Path) -> dict:
     peak = watched(process)
     assert process.stdout is not None
     io = dict(each.split(": ") for each in process.stdout.read().splitlines())
-    if process.returncode not in (0, 1):  # 1: Polygraphy has found differences
+    if process.returncode not in (0, 1):  # 1 means that Polygraphy has found differences
         raise SystemExit(f"{line}: exit {process.returncode}, see {folder / 'log'}")
     times = {"seconds": time.perf_counter() - start, "cpu": cpu_of_children() - used}
     return {"memory": peak, **times, "written": int(io["wchar"])}
@@ -217,7 +217,7 @@ def cpu_of_children() -> float:
 
 
 class Polygraphy:
-    """The commands of Polygraphy. The values of the sound model are computed once, by `golden`."""
+    """The commands of Polygraphy. `golden` computes the values of the correct model once."""
 
     def __init__(self, python: str, folder: Path) -> None:
         self._program, self._folder = Path(python).with_name("polygraphy"), folder
@@ -304,7 +304,7 @@ def main() -> int:
     for tool in tools:
         for kind, about in expected.items():
             if tool == "reduced" and kind == "sound":
-                continue  # there is nothing to reduce it to
+                continue  # it cannot be reduced any further
             model = folder / kind / "model.onnx"
             work = program if tool in PROGRAMS else None
             found = work(tool, folder, model) if work else getattr(polygraphy, tool)(model)

@@ -1,4 +1,4 @@
-"""Memory and time of an export from a folder, by size of the model: ours and others'.
+"""Measure the memory and time of exports from a folder by model size, for this package and others.
 
 usage: export_memory.py FOLDER [--sizes 0.1B,0.5B,1B,3B,8B,70B] [--copies-up-to 1B] [--random]
                         [--ways link,single,transformers,torch,optimum,genai] [--python PYTHON]
@@ -31,7 +31,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-# width, feed-forward, layers, heads, heads of keys and values, words
+# width, feed-forward size, layers, heads, key/value heads, vocabulary size
 SIZES = {
     "0.1B": (768, 2048, 12, 12, 4, 32_000),
     "0.5B": (1280, 3456, 20, 20, 4, 64_000),
@@ -146,7 +146,7 @@ WAYS = {way.__name__: way for way in (link, single, transformers, torch, optimum
 
 
 def one(way: str, folder: str) -> None:
-    """Export in this process, and print what it took."""
+    """Export in this process, and print time and memory."""
     from onnx_external._base.meter import Meter
 
     export, out, meter, used = WAYS[way](), Path(folder, "out"), Meter(), time.process_time()
@@ -165,7 +165,7 @@ def one(way: str, folder: str) -> None:
 
 
 def make(folder: Path, name: str, random: bool) -> int:
-    """Write config and weights; returns the number of parameters."""
+    """Write config and weights; return the number of parameters."""
     import torch
     import transformers
     from tokenizers import Tokenizer, models
@@ -187,7 +187,7 @@ def make(folder: Path, name: str, random: bool) -> int:
         header[key] = {"dtype": "BF16", "shape": list(value.shape), "data_offsets": place}
         end += size
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # as safetensors does; models refer to aligned data only
+    text += b" " * (-len(text) % 8)  # as in safetensors, because models refer only to aligned data
     config.save_pretrained(folder)
     with open(folder / "model.safetensors", "wb") as out:
         out.write(len(text).to_bytes(8, "little") + text)
@@ -197,12 +197,12 @@ def make(folder: Path, name: str, random: bool) -> int:
     words = models.WordLevel({"<unk>": 0, "<s>": 1, "</s>": 2}, unk_token="<unk>")
     marks = dict(unk_token="<unk>", bos_token="<s>", eos_token="</s>")
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), **marks)
-    tokenizer.save_pretrained(folder)  # genai's builder asks for one
+    tokenizer.save_pretrained(folder)  # genai's builder needs one
     return end // 2
 
 
 def write_random(out: BinaryIO, size: int) -> None:
-    """One block of random numbers that are finite in bfloat16, again and again."""
+    """Write a block of random values that are finite in bfloat16 repeatedly."""
     import torch
 
     block = torch.randn(BLOCK // 2).to(torch.bfloat16).view(torch.uint8).numpy().tobytes()
@@ -211,7 +211,7 @@ def write_random(out: BinaryIO, size: int) -> None:
 
 
 def run(python: str, way: str, folder: Path) -> dict | None:
-    """Return the program's answer; None if it failed, for want of memory for instance."""
+    """Return the program's result, or None if it failed, for example because memory ran out."""
     command = [python, __file__, str(folder), "--one", way]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

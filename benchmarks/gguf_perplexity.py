@@ -55,16 +55,16 @@ NAMES = {
 
 
 class Params(ctypes.Structure):
-    """Stands for llama.cpp's structures of settings, which are passed through unchanged.
+    """A placeholder for llama.cpp's settings, which are passed through unchanged.
 
-    It is larger than they are, which a call by value allows for the last argument.
+    It is larger than these structures, which is allowed for the last argument of a call by value.
     """
 
     _fields_ = (("fields", ctypes.c_uint64 * 64),)
 
 
 class Batch(ctypes.Structure):
-    """llama_batch."""
+    """The structure llama_batch."""
 
     _fields_ = (
         ("count", ctypes.c_int32),
@@ -78,7 +78,7 @@ class Batch(ctypes.Structure):
 
 
 class Llama:
-    """llama.cpp, by its C functions."""
+    """The C functions of llama.cpp."""
 
     def __init__(self, path: Path) -> None:
         for beside in sorted(path.parent.glob("libggml*.so*")):
@@ -100,7 +100,7 @@ class Llama:
             getattr(self.library, name).restype = result
 
     def quantize(self, kind: gguf.GGMLQuantizationType, weight: np.ndarray) -> np.ndarray:
-        """Return the bytes of the blocks of each row."""
+        """Return the quantized blocks of each row."""
         rows, columns = weight.shape
         size, bytes_of_block = gguf.GGML_QUANT_SIZES[kind]
         out = np.empty((rows, columns // size * bytes_of_block), np.uint8)
@@ -110,7 +110,7 @@ class Llama:
         return out
 
     def runner(self, file: Path, tokens: int) -> Run:
-        """Return a function that gives the logits of a sequence."""
+        """Return a function that returns the logits of a sequence."""
         call = self.library
         model = call.llama_model_load_from_file(str(file).encode(), call.llama_model_default_params())
         context = ctypes.c_void_p(
@@ -133,7 +133,7 @@ class Llama:
 
 
 def exported(file: Path, out: Path) -> dict[int, Run]:
-    """Export a file, and return functions that give the logits of sequences, by accuracy level."""
+    """Export a file; return functions for the logits of sequences, by accuracy level."""
     has_codes = file.stem.rpartition("-")[2] not in ("F16", "BF16")
     how: Any = oe.Quantize("keep", accuracy_level=4) if has_codes else None
     oe.transformers.export(file, out, quantize=how, check=False, overwrite=True, progress=False)
@@ -148,7 +148,7 @@ def exported(file: Path, out: Path) -> dict[int, Run]:
 
 
 def runner(graph: Path) -> Run:
-    """Return a function that gives the logits of sequences."""
+    """Return a function that returns the logits of sequences."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
@@ -171,7 +171,7 @@ def runner(graph: Path) -> Run:
 
 
 def losses(run: Run, sequences: np.ndarray) -> np.ndarray:
-    """Return the loss of each token but the first of each sequence."""
+    """Return the loss of each token, except for the first of each sequence."""
     found = []
     for start in range(0, len(sequences), AT_ONCE):
         rows = sequences[start : start + AT_ONCE]
@@ -183,7 +183,7 @@ def losses(run: Run, sequences: np.ndarray) -> np.ndarray:
 
 
 def told(found: np.ndarray, other: np.ndarray) -> str:
-    """Return a perplexity, and how far it is from another one, with the standard error, in %."""
+    """Return a perplexity, and its difference from another one in %, with the standard error."""
     more = found - other
     error = more.std() / len(more) ** 0.5
     return f"{np.exp(found.mean()):.3f} ({more.mean() * 100:+.3f} ± {error * 100:.3f})"

@@ -1,4 +1,4 @@
-"""Measure the cost of keeping the codes of a quantized checkpoint, beside a copy of its file: 4 bits, groups of 128.
+"""Measure the cost of keeping 4-bit codes (groups of 128) of a checkpoint, in comparison with a copy of its file.
 
 usage: keep.py COMMAND FOLDER [GB] [ROUNDS]
 
@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 def tensors_of(kind: str, n: int, k: int) -> dict[str, tuple[str, list[int]]]:
-    """Names behind the module, types and shapes of the tensors of one matrix."""
+    """Return name suffixes, types and shapes of the tensors of one matrix."""
     groups = k // GROUP
     if kind == "gptq":
         return {

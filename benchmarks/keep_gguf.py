@@ -1,4 +1,4 @@
-"""Measure the cost of keeping the codes of a GGUF file, beside a copy of it: a Llama of 7B by shapes, Q4_K_M by types.
+"""Measure the cost of keeping the codes of a GGUF file, in comparison with a copy: a 7B Llama in Q4_K_M.
 
 usage: keep_gguf.py COMMAND FOLDER [GB] [ROUNDS]
 
@@ -49,7 +49,7 @@ def metadata(layers: int) -> bytes:
 
 
 def tensors_of(layers: int) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Types and shapes by name; half of the layers have Q6_K in v and down, as Q4_K_M has."""
+    """Return types and shapes by name. As in Q4_K_M, half of the layers have Q6_K in v and down."""
     found: dict[str, tuple[str, tuple[int, ...]]] = {
         "token_embd.weight": ("Q4_K", (VOCABULARY, WIDTH)),
         "output_norm.weight": ("F32", (WIDTH,)),
@@ -70,7 +70,7 @@ def bytes_of(kind: str, shape: tuple[int, ...]) -> int:
 
 
 def contents() -> dict[str, numpy.ndarray]:
-    """Random blocks of each type, enough for the largest tensor, with small scales."""
+    """Return random blocks of each type with small scales, enough for the largest tensor."""
     made = {"F32": numpy.ones(WIDTH, numpy.float32).view(numpy.uint8)}
     for kind, places in SCALES.items():
         size = TYPES[kind][2]
@@ -98,7 +98,7 @@ def write_gguf(path: Path, layers: int) -> None:
 
 
 def weights_of(layers: int) -> dict[str, tuple[int, int]]:
-    """Return the matrices of the graph under the names of transformers."""
+    """Return the matrices of the graph under transformers' names."""
     return {f"model.layers.{i}.{name}.weight": shape for i in range(layers) for name, shape in zip(NAMES.values(), SHAPES, strict=True)}
 
 

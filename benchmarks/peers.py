@@ -1,4 +1,4 @@
-"""The Python peers that compare.py measures, and the graphs that they fill; each runs as a process.
+"""Run the Python tools that compare.py measures, each as a process, and make their graphs.
 
 usage: peers.py seed GRAPH CHECKPOINT OUT_DIR       the seed's algorithm
        peers.py onnx GRAPH CHECKPOINT OUT_DIR       onnx.save_model, a file a tensor
@@ -44,7 +44,7 @@ def relayout(given: str, out: str) -> None:
 
 
 def consumer(index: int, name: str, shape: list) -> onnx.NodeProto:
-    """Return a node that uses the weight as a language model would."""
+    """Return a node that uses the weight like a language model."""
     output = f"value_{index}"
     if "embed" in name:
         return helper.make_node("Gather", [name, "input_ids"], [output])
@@ -54,7 +54,7 @@ def consumer(index: int, name: str, shape: list) -> onnx.NodeProto:
 
 
 def make_graph(listing: str, path: str, dtype: str = "FLOAT16") -> None:
-    """Names with underscores for the checkpoint's dots, as the exporter that the seed served made them."""
+    """Write the graph. Its names have underscores instead of dots, as the seed's algorithm expects."""
     tensors = json.loads(Path(listing).read_text())
     inputs = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "length"])]
     nodes = []

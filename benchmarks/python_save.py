@@ -1,4 +1,4 @@
-"""Measures the Python package beside what torch, onnx and onnx_ir save with.
+"""Measure saves of the Python package in comparison with those of torch, onnx and onnx_ir.
 
 One process holds the model; each run is a forked child, which shares its pages, writes into a fresh
 folder, and reports its time and by how much its peak of memory exceeds what it began with. Subjects
@@ -51,8 +51,8 @@ from onnx_external import _core as core
 
 Run = tuple[float, int]
 
-# What has more bytes is deleted after its run: room on the disk and in the page cache. Many small
-# files stay, because a file system in which many were deleted is slow for minutes.
+# Larger outputs are deleted after each run, to free space on the disk and in the page cache. Many small files stay,
+# because a file system is slow for minutes after many deletions.
 LARGE = 1_000_000_000
 
 
@@ -60,7 +60,7 @@ LARGE = 1_000_000_000
 
 
 def filled(elements: int, seed: int) -> torch.Tensor:
-    """fp16 values without NaNs, other ones for each seed."""
+    """Return fp16 values without NaN, which differ for each seed."""
     tensor = torch.empty(elements, dtype=torch.float16)
     data = np.frombuffer(BLOCK, np.uint8) & 0x3F
     view = tensor.view(torch.uint8).numpy()
@@ -78,7 +78,7 @@ def state_dict(shapes: list) -> dict:
 
 
 def program_of(tensors: dict) -> "torch.onnx.ONNXProgram":
-    """Return a program as the exporter makes it: each weight is torch's own wrapper of the live tensor."""
+    """Return a program like that of the exporter, in which torch wraps each live tensor."""
     from torch.onnx._internal.exporter import _core
 
     values, nodes = [], []
@@ -101,7 +101,7 @@ def program_of(tensors: dict) -> "torch.onnx.ONNXProgram":
 
 
 def graph_of(tensors: dict, as_inputs: bool = False) -> onnx.ModelProto:
-    """The same without weights."""
+    """Return the graph without weights."""
     value = onnx.helper.make_tensor_value_info
     nodes = [onnx.helper.make_node("Identity", [name], [f"y.{name}"]) for name in tensors]
     forms = [value(name, onnx.TensorProto.FLOAT16, list(t.shape)) for name, t in tensors.items()]
@@ -126,10 +126,10 @@ def memory(field: str) -> int:
 
 
 def in_child(work: Callable[[Path], object], folder: Path, tensors: dict | None = None) -> Run:
-    """Seconds, and by how much the peak of memory exceeds what the process had.
+    """Return the seconds, and the increase of the peak memory.
 
-    The first reference to each of `tensors` makes the kernel copy its page, which only a fork
-    needs: for 20,000 tensors 0.15 s of processor time. So it comes before the clock starts.
+    In a forked process, the first reference to each of `tensors` makes the kernel copy its page, which takes 0.15 s for
+    20,000 tensors. Therefore this is done before the clock starts.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -138,7 +138,7 @@ def in_child(work: Callable[[Path], object], folder: Path, tensors: dict | None 
         try:
             for tensor in (tensors or {}).values():
                 tensor.untyped_storage()
-            Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+            Path("/proc/self/clear_refs").write_text("5")  # resets the peak
             before = memory("VmRSS")
             start = time.perf_counter()
             kept = work(folder)
@@ -172,7 +172,7 @@ def synced(save: Callable[[Path], object]) -> Callable[[Path], object]:
 
 
 class Subjects:
-    """Runs them in turns."""
+    """Runs subjects in turns."""
 
     def __init__(self, folder: Path, given: argparse.Namespace, size: int) -> None:
         self._folder, self._rounds, self._bytes = Path(mkdtemp(dir=folder)), given.rounds, size
@@ -197,7 +197,7 @@ class Subjects:
 
     def _prepare_memory(self) -> None:
         if self._full_cache:
-            filler = self._folder / "filler"  # all hole: takes no room on the disk
+            filler = self._folder / "filler"  # a hole, which takes no space on the disk
             filler.touch()
             os.truncate(filler, available_memory())
             warm(filler)
@@ -322,7 +322,7 @@ def small(folder: Path, given: argparse.Namespace, count: int, commands: Path | 
 
 
 def python_part(work: Callable[[], object]) -> float:
-    """Seconds of a call outside of the extension."""
+    """Return the seconds that a call spends outside the extension."""
     native, inside = core.save, 0.0
 
     def timed(*given: object) -> core.SaveResult:
@@ -393,7 +393,7 @@ def seed(
     paths: tuple,
     model: onnx.ModelProto,
 ) -> None:
-    """Do what a function does that exporters copied around (torch, 2023)."""
+    """Save like a function that many exporters copied (torch, 2023)."""
     with_initializers = onnx.ModelProto()
     with_initializers.CopyFrom(model)
     input_names = [given.name for given in model.graph.input]

@@ -1,4 +1,4 @@
-"""Measure the cost of quantizing for a small language model, by scheme: KL divergence, agreement, bytes.
+"""Measure the quality loss of a small language model for each quantization scheme: KL divergence, agreement, size.
 
     python benchmarks/quality.py                       # trains the model first: some minutes
     python benchmarks/quality.py --model FOLDER --text FILE
@@ -27,7 +27,7 @@ from typing import Any
 import onnx_external as oe
 
 DEFAULT_OF_GENAI = oe.Quantize("int4/32, symmetric, nearest", head="int4")
-# At most the bytes of GenAI's default: the first layers of the MLPs lose least by larger blocks.
+# Not larger than GenAI's default, because larger blocks do the least harm in the first layers of the MLPs.
 SINGLE_WEIGHTS = {
     "*.gate_proj.*": "int4/128",
     "*.up_proj.*": "int4/128",
@@ -53,7 +53,7 @@ ROWS = 8
 
 
 def texts() -> tuple[str, str]:
-    """Return a text to train on, and another one."""
+    """Return a text for training and a text for evaluation."""
     from pydoc_data import topics
 
     root = Path(sysconfig.get_paths()["stdlib"])
@@ -64,7 +64,7 @@ def texts() -> tuple[str, str]:
 
 
 def train(folder: Path, text: str, seconds: float) -> None:
-    """Train a Llama with a tokenizer of its own, and save both."""
+    """Train a Llama and its tokenizer, and save both."""
     import torch
     from tokenizers import ByteLevelBPETokenizer
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast

@@ -1,4 +1,4 @@
-"""Measure quantizing a checkpoint beside a copy of its file: matrices of a Llama of 7B, in bfloat16.
+"""Measure the quantization of a checkpoint in comparison with a copy of its file (matrices of a 7B Llama in bfloat16).
 
 usage: quantize.py COMMAND FOLDER [GB] [ROUNDS] [--cold] [--peers]
 
@@ -31,7 +31,7 @@ WAYS = {
 
 
 def weights_of(size: float) -> dict[str, tuple[int, int]]:
-    """Names and shapes of bfloat16 matrices of about `size` bytes."""
+    """Return names and shapes of bfloat16 matrices of about `size` bytes in total."""
     layer = 2 * sum(rows * columns for rows, columns in SHAPES)
     return {
         f"layers.{number}.{i}.weight": shape for number in range(max(1, round(size / layer))) for i, shape in enumerate(SHAPES)
@@ -54,7 +54,9 @@ def write_checkpoint(path: Path, weights: dict) -> None:
 
 
 def graph_of(weights: dict) -> onnx.ModelProto:
-    """Return the greatest of x @ w.T for each weight: a product that reaches an output would be a head."""
+    """Return a graph with the largest value of x @ w.T for each weight, because a product that reaches an output is a
+    head.
+    """
     nodes, tensors, outputs = [], [], []
     for name, shape in weights.items():
         tensors.append(TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape))
@@ -68,7 +70,7 @@ def graph_of(weights: dict) -> onnx.ModelProto:
 
 
 def run_peer(folder: Path, weights: dict) -> None:
-    """Time ONNX Runtime's quantizer, which holds all weights in memory."""
+    """Measure ONNX Runtime's quantizer, which loads all weights into memory."""
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
     some = dict(list(weights.items())[: max(1, len(weights) // 10)])

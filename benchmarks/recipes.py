@@ -1,4 +1,4 @@
-"""Measure derived tensors: 64 matrices joined, stacked, and stacked and transposed, beside a plain save.
+"""Measure derived tensors (64 matrices joined, stacked, or stacked and transposed) in comparison with a plain save.
 
 usage: recipes.py SAVE_EXTERNAL FOLDER [ROUNDS]
 
@@ -47,7 +47,7 @@ def graph_of(slots: dict) -> onnx.ModelProto:
 
 
 def cases(names: list) -> dict:
-    """Label -> (slots, map file)."""
+    """Return (slots, map file) by label."""
     turned = [{"key": name, "recipe": ["transpose"]} for name in names]
     return {
         "plain": ({name: [ROWS, COLUMNS] for name in names}, {}),

@@ -1,4 +1,4 @@
-"""Parts of benchmarks that time commands beside `cp`: arguments, a folder, rounds and their medians."""
+"""Helpers for benchmarks that compare commands with `cp`: arguments, a folder, rounds and their medians."""
 
 import argparse
 import os
@@ -39,7 +39,7 @@ def drop_pages(path: Path) -> None:
 
 
 def timed(command: list[str], out: Path, cold: Path | None) -> tuple[float, float, int]:
-    """Return wall seconds, processor seconds, and the peak of memory in MiB, which measure.c takes."""
+    """Return wall seconds, processor seconds, and peak memory in MiB, as measured by measure.c."""
     result = out.with_name("measured")
     if cold:
         os.sync()
@@ -60,10 +60,8 @@ def print_rounds(ways: Ways, rounds: int, cold: Path | None = None, start: str =
     """Run the commands in turn, and print a row for each: medians, and ratios to `cp` of the same round.
 
     Args:
-        ways: what to run; one is called "cp".
-        rounds: how often.
-        cold: a file to drop from the page cache before each run.
-        start: what rows begin with, such as other cells.
+        ways: the commands to run, one of them named "cp". rounds: the number of rounds. cold: a file to drop from the
+        page cache before each run. start: text at the beginning of each row, such as other cells.
     """
     found: dict[str, list] = {what: [] for what in ways}
     for _ in range(rounds):

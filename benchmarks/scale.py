@@ -16,15 +16,15 @@ import sys
 from pathlib import Path
 
 import compare
-import modern_pt  # compare knows where it is
+import modern_pt  # compare adds its folder to the path
 
 NOISE = compare.BLOCK[: 64 << 10]
-ZEROS = bytes(compare.CHUNK)  # stands for a piece of a hole
-COLUMNS = 1 << 13  # NOISE ends with a row: zeros that begin within one are missing data
+ZEROS = bytes(compare.CHUNK)  # represents a piece of a hole
+COLUMNS = 1 << 13  # NOISE ends at the end of a row, because zeros from the middle of a row on count as missing data
 
 
 class SparseStream:
-    """A file that gets a hole wherever ZEROS is written."""
+    """A file in which each write of ZEROS makes a hole."""
 
     def __init__(self, stream):
         self._stream = stream
@@ -49,7 +49,7 @@ def sparse_chunks(size: int):
 
 
 def sparse_shapes(gigabytes: int) -> list:
-    """Tensors of 2 GB, or a tenth of it all: a few, as in the largest models."""
+    """Return the shapes of a few tensors of 2 GB (or a tenth of the total), as in the largest models."""
     each = min(gigabytes * 10**9 // 10, 2 * 10**9)
     rows = each // (2 * COLUMNS)
     return [(f"layers.{i}.weight", [rows, COLUMNS]) for i in range(gigabytes * 10**9 // each)]
@@ -72,7 +72,7 @@ def write_torch(path: Path, shapes: list) -> None:
 
 
 def write_small(path: Path, shapes: list) -> list:
-    """(offset, length, name) of each tensor's bytes; no two are equal."""
+    """Write small tensors that all differ; return (offset, length, name) of each."""
     places = []
     size = 2 * modern_pt.element_count(shapes[0][1])
     nodes = tuple(

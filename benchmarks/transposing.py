@@ -1,4 +1,4 @@
-"""Measure storing weights transposed in a save of a program: linear layers of a Llama, plain and transposed.
+"""Measure saves of a program whose weights are stored transposed: linear layers of a Llama, plain and transposed.
 
 usage: transposing.py FOLDER [GB] [ROUNDS]
 
@@ -24,7 +24,7 @@ HALF = ir.TensorType(ir.DataType.FLOAT16)
 
 
 def weights_of(size: int) -> dict:
-    """Names and shapes of fp16 matrices of about `size` bytes."""
+    """Return names and shapes of fp16 matrices of about `size` bytes in total."""
     layer = 2 * sum(rows * columns for rows, columns in SHAPES.values())
     return {
         f"layers.{number}.{name}.weight": shape
@@ -48,7 +48,7 @@ def write_checkpoint(path: Path, weights: dict) -> None:
 
 
 def graph_of(weights: dict) -> ir.Model:
-    """x @ w.T for each weight."""
+    """Return a graph of x @ w.T for each weight."""
     inputs, outputs, nodes, values = [], [], [], []
     for name, shape in weights.items():
         weight = ir.Value(name=name, type=HALF, shape=ir.Shape(shape))

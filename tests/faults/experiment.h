@@ -1,5 +1,5 @@
-// Experiments of the fault machine: each runs many saves under one kind of fault and counts what it
-// saw. Used by the tests (a slice of each) and by campaign.py (all of it).
+// Declares the experiments of the fault machine. Each runs many saves under one kind of fault and
+// counts the outcomes. The tests run a part of each experiment, and campaign.py runs all of it.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@
 namespace onnx_external {
 
 struct Settings {
-  std::filesystem::path folder;      // for everything that is written; made and emptied
-  std::filesystem::path commands;    // where save-external is
-  std::size_t count = 0;             // how often, where chance decides
-  std::size_t every = 1;             // each so manieth place, where all places are gone through
-  std::string control;               // a protocol step that is taken out; empty: none
-  std::string file_system = "ext4";  // of power cuts
+  std::filesystem::path folder;      // for all output; created and emptied
+  std::filesystem::path commands;    // the folder with save-external
+  std::size_t count = 0;             // number of runs of random experiments
+  std::size_t every = 1;             // step width of experiments that try all places
+  std::string control;               // a protocol step to leave out, or empty
+  std::string file_system = "ext4";  // for power cuts
   std::uint32_t seed = 1;
 };
 
-// What an experiment saw.
+// Counts the outcomes of an experiment.
 class Tally {
  public:
   void run() { ++runs_; }
@@ -33,7 +33,7 @@ class Tally {
       examples_.push_back(std::move(what));
     }
   }
-  // Nothing is wrong when `what` is empty.
+  // Counts a run. The run is bad unless `what`, the fault that was found, is empty.
   void check(const std::string& where, const std::string& what) {
     if (!what.empty()) {
       bad(where + ": " + what);
@@ -41,7 +41,7 @@ class Tally {
   }
   [[nodiscard]] std::size_t runs() const { return runs_; }
   [[nodiscard]] std::size_t bad() const { return bad_; }
-  // One line of JSON: {"runs": 12, "bad": 0, "counts": {...}, "examples": [...]}.
+  // Returns one line of JSON: {"runs": 12, "bad": 0, "counts": {...}, "examples": [...]}.
   [[nodiscard]] std::string json() const;
 
  private:
@@ -52,30 +52,32 @@ class Tally {
   std::vector<std::string> examples_;
 };
 
-// Why an experiment cannot run here, for the caller to report as skipped.
+// The reason for which an experiment cannot run here. The caller reports it as skipped.
 struct Skipped {
   std::string why;
 };
 
-// Every call of a save fails, is interrupted, or is where the process dies.
+// Lets each system call of a save fail, be interrupted, or kill the process.
 [[nodiscard]] Tally sweep_calls(const Settings& settings);
-// The same for several models over one store: each stays complete, the next save finishes the set.
+// Does the same for several models that share data. Each model stays complete, and the next save
+// finishes the set.
 [[nodiscard]] Tally save_sets(const Settings& settings);
-// A process of a team is killed at every call, or the call fails.
+// Kills a process of a team at each call, or lets the call fail.
 [[nodiscard]] Tally save_in_teams(const Settings& settings);
-// save-external is killed at any time, then run again.
+// Kills save-external at random times, then runs it again.
 [[nodiscard]] Tally kill_commands(const Settings& settings);
-// A save is killed, what it left is perhaps damaged, then it is resumed: the files are the same.
+// Kills a save, damages what it left in some runs, and resumes it. The files must be the same.
 [[nodiscard]] Tally resume_saves(const Settings& settings);
-// One bit of a saved model changes: verification finds it.
+// Flips one bit of a saved model, which verification must find.
 [[nodiscard]] Tally flip_bits(const Settings& settings);
-// Names and files that lead elsewhere, wherever a name is read: nobody follows them.
+// Uses names and files that lead to other places wherever a name is read. None may be followed.
 [[nodiscard]] Tally walk_paths(const Settings& settings);
-// Every allocation of a save fails.
+// Lets each allocation of a save fail.
 [[nodiscard]] Tally fail_allocations(const Settings& settings);
-// Disks of all sizes, few inodes, few descriptors, limits on file sizes. Throws Skipped.
+// Saves to disks of all sizes, with few inodes or descriptors, or limits on file sizes. Throws
+// Skipped.
 [[nodiscard]] Tally fill_disks(const Settings& settings);
-// The file system stops at every call, and after the end. Throws Skipped.
+// Stops the file system at each call, and after the end. Throws Skipped.
 [[nodiscard]] Tally cut_power_everywhere(const Settings& settings);
 
 }  // namespace onnx_external

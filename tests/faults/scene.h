@@ -1,5 +1,5 @@
-// What the fault tests play with: checkpoints of the same form and other bytes, saved over each
-// other in every layout, and what must be true of the folder afterwards.
+// Provides checkpoints of the same shapes but different bytes for the fault tests, saves that
+// replace each other in every layout, and checks of the output folder.
 #pragma once
 
 #include <cstdint>
@@ -16,48 +16,49 @@
 
 namespace onnx_external {
 
-// Relative path -> size and CRC-32; folders have a mark.
+// Size and CRC-32 by relative path; folders have a mark instead.
 using Snapshot = std::map<std::string, std::string>;
 [[nodiscard]] Snapshot snapshot(const std::filesystem::path& folder);
-// How many files there are; folders that are empty count, too.
+// Returns the number of files. Empty folders also count.
 [[nodiscard]] std::size_t files_of(const Snapshot& entries);
 
-// Where the tensors of a save come from.
+// The source of the tensors of a save.
 enum class Input : std::uint8_t {
   kCheckpoint,
-  kBeside,    // a checkpoint in the output folder, of plain ranges alone: Layout::kLink
+  kBeside,    // a checkpoint of plain ranges in the output folder, for Layout::kLink
   kCast,      // a checkpoint whose floats are converted to the graph's float16
-  kRecorded,  // a checkpoint, and recorded inputs for test data
-  kGiven,     // no checkpoint: a graph that holds its weights
-  kMemory,    // no file: tensors in memory, and one whose bytes are made when they are written
+  kRecorded,  // a checkpoint and recorded inputs for test data
+  kGiven,     // a graph that contains its weights, without a checkpoint
+  kMemory,    // tensors in memory, one of which is produced on demand
 };
 
-// The same save in one of several forms.
+// One of several forms of a save.
 struct Form {
   std::string name = {};  // "single, no fsync"
   Layout layout = Layout::kPerTensor;
   Sync sync = Sync::kFiles;
   Verification verification = Verification::kOff;
   Input input = Input::kCheckpoint;
-  bool rename_flags = true;  // false: renames of the file system have none
+  bool rename_flags = true;  // false if the file system has no flags for renames
 };
-// The forms whose experiments take long: one of each layout and input, without verification.
+// Returns the forms for long experiments: one per layout and input, without verification.
 [[nodiscard]] std::vector<Form> main_forms();
-// These, these verified, and those of a checkpoint without syncs and on file systems without flags
-// of renames. Beside them saves from memory, which no command can make.
+// Returns these forms with and without verification, those of a checkpoint without syncs or without
+// flags for renames, and saves from memory, for which there is no command.
 [[nodiscard]] std::vector<Form> all_forms();
 
-// One thread, so that calls come in the same order in each run and forked children can save.
+// A save on one thread, so that system calls have the same order in each run, and forked children
+// can save.
 struct SceneSave {
   std::filesystem::path out;
-  std::uint32_t seed = 1;  // tells one checkpoint from another
+  std::uint32_t seed = 1;  // distinguishes the checkpoints
   Form form = {};
   Overwrite overwrite = Overwrite::kAllow;
   int threads = 1;
   const Team* team = nullptr;
 };
 
-// A fault for the time of one save.
+// A fault that applies to one save.
 struct Injection {
   Fault fault = Fault::kNone;
   std::size_t nth = 0;
@@ -66,25 +67,25 @@ struct Injection {
 
 class Scene {
  public:
-  // Makes graph and checkpoints in `folder`.
+  // Creates graph and checkpoints in `folder`.
   explicit Scene(std::filesystem::path folder);
 
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
-  // What a save in that form reads.
+  // Return the files that a save in this form reads.
   [[nodiscard]] std::filesystem::path graph(const Form& form = {}, std::uint32_t seed = 1) const;
   [[nodiscard]] std::filesystem::path checkpoint(std::uint32_t seed) const;
   [[nodiscard]] std::vector<std::filesystem::path> checkpoints(const SceneSave& request) const;
   [[nodiscard]] std::filesystem::path recording() const { return folder_ / "inputs.pt"; }
 
-  // Puts into an output folder what must be there before any save: checkpoints for links.
+  // Puts the files that must precede a save into the output folder: checkpoints for links.
   void prepare(const SceneSave& request) const;
 
-  // The whole job, as the command does it. `calls`: how many calls were counted.
+  // Runs the complete save like the command. Sets `calls` to the number of counted calls.
   [[nodiscard]] Result<SaveReport> save(const SceneSave& request, Injection injection = {},
                                         std::size_t* calls = nullptr) const;
 
-  // The same for models that use some of the keys each, under the names that they are given:
-  // several become a set. Keys that no model uses are left out.
+  // Does the same for models that each use some of the keys, under the given names. Several models
+  // become a set. Keys that no model uses are left out.
   using KeysOfModel = std::function<std::vector<std::string>(const std::string& model)>;
   [[nodiscard]] Status save_set(const SceneSave& request, const std::vector<std::string>& models,
                                 const KeysOfModel& keys_of, Injection injection = {},
@@ -98,10 +99,11 @@ class Scene {
 
 inline constexpr std::uint32_t kSeeds = 3;  // checkpoints 1, 2 and 3
 
-// Empty when the model in `out` is whole: verify_model finds nothing, with a manifest.
+// Returns "" if the model in `out` is complete: it has a manifest, and verify_model() finds
+// nothing.
 [[nodiscard]] std::string fault_of_model(const std::filesystem::path& out);
 
-// The child's exit status, or -N for signal N. `work` runs in a forked child.
+// Runs `work` in a forked child. Returns the child's exit status, or -N for signal N.
 template <typename Work>
 [[nodiscard]] int in_child(const Work& work);
 

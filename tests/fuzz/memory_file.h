@@ -1,4 +1,4 @@
-// Bytes of a fuzzer as a file that only memory holds.
+// Makes the bytes of a fuzzer available as a file in memory.
 #pragma once
 
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 
 namespace onnx_external {
 
-// The same file for all inputs, as making one costs more than reading most of them: its bytes are
-// those of the last call. The path opens it.
+// Returns a descriptor of a file with these bytes. All calls use the same file, because creating
+// one takes longer than reading most inputs. The file can also be opened by its path.
 inline int memory_descriptor(const void* data, std::size_t size) {
   static const UniqueFd fd(::memfd_create("fuzz", MFD_CLOEXEC));
   const std::span bytes(static_cast<const std::byte*>(data), size);
@@ -32,7 +32,7 @@ inline std::filesystem::path memory_path(const void* data, std::size_t size) {
   return "/proc/self/fd/" + std::to_string(memory_descriptor(data, size));
 }
 
-// `path` is for messages, and for what is looked for beside the file.
+// `path` is used in messages, and to look for other files next to the file.
 inline std::shared_ptr<const SourceFile> memory_file(const void* data, std::size_t size,
                                                      const std::filesystem::path& path = "fuzz") {
   UniqueFd fd(::fcntl(memory_descriptor(data, size), F_DUPFD_CLOEXEC, 0));

@@ -1,5 +1,5 @@
-// What the structure-aware mutators stand on. libFuzzer calls LLVMFuzzerCustomMutator instead of
-// mutating an input itself; LLVMFuzzerMutate is its own way of mutating bytes.
+// Provides helpers for structure-aware mutators. libFuzzer calls LLVMFuzzerCustomMutator instead of
+// mutating an input itself; LLVMFuzzerMutate mutates bytes as libFuzzer does by default.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class Chance {
     return from[below(std::size(from))];
   }
 
-  // Numbers at which sizes, counts and offsets tend to go wrong.
+  // Returns a number at which computations with sizes, counts and offsets tend to fail.
   std::uint64_t number() {
     constexpr std::array<std::uint64_t, 24> kNumbers = {
         0,          1,          2,          3,          4,          8,
@@ -42,7 +42,7 @@ class Chance {
   std::minstd_rand engine_;
 };
 
-// `bytes` with libFuzzer's mutations; at most `room` longer.
+// Returns `bytes` with libFuzzer's mutations, at most `room` bytes longer.
 inline std::string mutated(std::string bytes, std::size_t room) {
   const std::size_t size = bytes.size();
   bytes.resize(size + room);
@@ -52,7 +52,7 @@ inline std::string mutated(std::string bytes, std::size_t room) {
   return bytes;
 }
 
-// Puts `mutant` in the place of the input; one that is too long or empty becomes libFuzzer's.
+// Replaces the input by `mutant`. If `mutant` is too long or empty, libFuzzer mutates the input.
 inline std::size_t give_back(const std::string& mutant, std::uint8_t* data, std::size_t size,
                              std::size_t max_size) {
   if (mutant.empty() || mutant.size() > max_size) {
@@ -62,8 +62,8 @@ inline std::size_t give_back(const std::string& mutant, std::uint8_t* data, std:
   return mutant.size();
 }
 
-// Body of a LLVMFuzzerCustomMutator: libFuzzer's own mutation one time in `plain`, else what
-// mutate(input, chance) makes of it.
+// Implements a LLVMFuzzerCustomMutator: one time in `plain`, libFuzzer's own mutation, otherwise
+// the result of mutate(input, chance).
 template <typename Mutate>
 std::size_t mutate_input(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed,
                          std::size_t plain, const Mutate& mutate) {

@@ -1,4 +1,4 @@
-// Mutates pickles opcode by opcode: most mutants are read to their end, and mean something else.
+// Mutates pickles opcode by opcode. Most mutants are still valid pickles with another meaning.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace onnx_external {
 
-// One to four changes.
+// Makes one to four changes.
 std::string mutate_pickle(std::string_view bytes, Chance& chance);
 
-// Bodies of a LLVMFuzzerCustomMutator for inputs that are a pickle, or three pieces (pieces.h), of
-// which one changes as a pickle.
+// Implement a LLVMFuzzerCustomMutator for inputs that are a pickle, or three pieces (pieces.h), one
+// of which is mutated as a pickle.
 std::size_t mutate_pickle_input(std::uint8_t* data, std::size_t size, std::size_t max_size,
                                 unsigned seed);
 std::size_t mutate_pieces_input(std::uint8_t* data, std::size_t size, std::size_t max_size,

@@ -1,4 +1,4 @@
-// An input that is several byte strings, one behind the other: each but the last behind its length.
+// Splits an input into several byte strings. Each one but the last is preceded by its length.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 
 namespace onnx_external {
 
-// Takes a length of 16 bits and as many bytes, or what is left of them.
+// Takes a 16-bit length and as many bytes from the input, or all remaining bytes if there are
+// fewer.
 inline std::string_view take_piece(std::string_view& input) {
   std::size_t length = 0;
   for (std::size_t i = 0; i < 2 && i < input.size(); ++i) {

@@ -1,4 +1,4 @@
-// What readers are asked for, and what they gave, made a checkpoint.
+// Chooses the options of readers under test, and makes checkpoints of their results.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,15 @@
 
 namespace onnx_external {
 
-// One of the three, so that an input costs one reading; inputs of all sizes are tried.
+// Returns one of the three selections, so that each input is read only once. Inputs of all sizes
+// are tried.
 inline Selection selection_for(std::size_t size) {
   constexpr std::array kAll = {Selection::kEverything, Selection::kStateDict,
                                Selection::kRecordedInputs};
   return kAll[size % kAll.size()];
 }
 
-// The start and the end of every tensor are read.
+// Reads the beginning and the end of every tensor.
 inline void read_tensors(const Checkpoint& checkpoint) {
   constexpr std::size_t kStart = 4096;
   constexpr std::size_t kEnd = 64;

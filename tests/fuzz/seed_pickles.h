@@ -1,4 +1,4 @@
-// Pickles of honest checkpoints, one for each kind of value.
+// Makes pickles of valid checkpoints, one for each kind of value.
 #pragma once
 
 #include <string>
@@ -48,7 +48,7 @@ inline std::string values_pickle() {
   return pickle.set_items().stop().bytes();
 }
 
-// _rebuild_parameter and its kin around one tensor.
+// Appends _rebuild_parameter or a similar call around one tensor.
 inline void put_wrapped(PickleBuilder& pickle, std::string_view module, std::string_view name,
                         bool with_state) {
   pickle.global(module, name).mark();
@@ -80,7 +80,7 @@ inline std::string wrapped_pickle() {
   return pickle.set_items().stop().bytes();
 }
 
-// Arrays of all spellings: of Fortran order, big-endian, as text of protocol 2, a scalar, a buffer.
+// Arrays in all forms: Fortran order, big-endian, text of protocol 2, a scalar, a buffer.
 inline std::string arrays_pickle() {
   PickleBuilder pickle;
   pickle.proto(4).empty_dict().mark().string("f");
@@ -147,7 +147,7 @@ inline std::string module_pickle() {
   return pickle.set_items().build().op('s').set_items().build().stop().bytes();
 }
 
-// What the inputs of a model are recorded as: (args, kwargs).
+// The recorded inputs of a model: (args, kwargs).
 inline std::string inputs_pickle() {
   PickleBuilder pickle;
   pickle.proto().mark().mark();
@@ -163,7 +163,7 @@ inline std::string inputs_pickle() {
   return pickle.set_items().build().op('s').tuple().stop().bytes();
 }
 
-// Every opcode that no other seed has, of protocols 0, 1, 3, 4 and 5.
+// All opcodes of protocols 0, 1, 3, 4 and 5 that no other seed has.
 inline std::string opcodes_pickle() {
   PickleBuilder pickle;
   pickle.op('(').raw("I01\nI00\nI-7\nL12L\nF1.5\nS'a\\x41\\n'\nVb\\u00e9\\U0001F600\np3\ng3\n");
@@ -183,7 +183,7 @@ inline std::string opcodes_pickle() {
   return pickle.op('t').stop().bytes();
 }
 
-// {"w": the tensor of a plain pickle}: its storage is bytes of a whole legacy file.
+// {"w": a tensor in a plain pickle}, whose storage is the bytes of a complete legacy file.
 inline std::string plain_pickle() {
   PickleBuilder pickle;
   pickle.proto(4).empty_dict().string("w").global("torch._utils", "_rebuild_tensor_v2").mark();
@@ -193,7 +193,7 @@ inline std::string plain_pickle() {
   return pickle.tuple().reduce().op('s').stop().bytes();
 }
 
-// A root that is a module of protocol 2 and its source, as legacy files hold it, and a storage.
+// A root that is a module with its source and a storage, in protocol 2, as in legacy files.
 inline std::string legacy_module_pickle() {
   PickleBuilder pickle;
   pickle.proto().empty_dict().mark().string("w");
@@ -203,7 +203,8 @@ inline std::string legacy_module_pickle() {
   return pickle.set_items().stop().bytes();
 }
 
-// Net(table, scale, list of tensors) of a TorchScript archive; its constants; its code.
+// The object Net(table, scale, list of tensors) of a TorchScript archive, its constants and its
+// code.
 inline std::string script_pickle() {
   PickleBuilder pickle;
   pickle.proto().global("__torch__", "Net").empty_tuple().new_object().empty_dict().mark();

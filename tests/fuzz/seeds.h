@@ -1,4 +1,4 @@
-// Honest inputs, from which fuzzing starts.
+// Makes valid inputs, from which fuzzing starts.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace onnx_external {
 
-// A tensor in two chunks, and one in a file of its own.
+// A tensor in two chunks, and a tensor in another file.
 inline DcpSpec dcp_seed() {
   const DcpTensorSpec cut{
       .name = "w",
@@ -31,7 +31,7 @@ inline DcpSpec dcp_seed() {
   return {.tensors = {cut, whole}, .bytes_items = {"step"}, .paths = {{"w", {"model", "w"}}}};
 }
 
-// A PT2 archive with this config, two records of bytes and one that torch.save wrote.
+// A PT2 archive with this config, two records with bytes, and one written by torch.save.
 inline std::string exported_archive(std::string_view config) {
   ZipBuilder zip;
   zip.add({.name = "m/archive_format", .data = "pt2"});
@@ -46,7 +46,7 @@ inline std::string exported_archive(std::string_view config) {
   return zip.finish();
 }
 
-// A TorchScript archive with these pickles and this code; a storage of four floats for each pickle.
+// A TorchScript archive with these pickles and this code, and a storage of four floats per pickle.
 inline std::string script_archive(std::string_view pickle, std::string_view constants,
                                   std::string_view code) {
   ZipBuilder zip;
@@ -89,7 +89,7 @@ inline std::filesystem::path write_shards(const TempDir& folder) {
   return folder.path() / "index.json";
 }
 
-// Of the plan whose record is read.
+// The number of parts in the plan whose record is read.
 inline constexpr std::size_t kRecordedParts = 16;
 
 inline constexpr std::string_view kExportedConfig =

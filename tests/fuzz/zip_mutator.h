@@ -10,10 +10,10 @@
 
 namespace onnx_external {
 
-// Changes of fields, or of records: then sizes, CRCs and offsets are mostly right again.
+// Changes fields or records. If records change, sizes, CRCs and offsets are mostly corrected.
 std::string mutate_zip(std::string_view bytes, Chance& chance);
 
-// Body of a LLVMFuzzerCustomMutator for inputs that are a zip file.
+// Implements a LLVMFuzzerCustomMutator for zip files.
 std::size_t mutate_zip_input(std::uint8_t* data, std::size_t size, std::size_t max_size,
                              unsigned seed);
 

@@ -1,5 +1,5 @@
-// What the tests of the threat model (docs/security.md) share: values at which arithmetic breaks,
-// and a folder that notices who comes by.
+// Provides helpers for the tests of the threat model (docs/security.md): values at which arithmetic
+// fails, and a folder that records accesses.
 #pragma once
 
 #include <sys/inotify.h>
@@ -23,11 +23,11 @@
 
 namespace onnx_external {
 
-// More than any small file may take, whatever it declares.
+// The limit of memory for any small file, regardless of the sizes that the file declares.
 inline constexpr std::size_t kModestMemory = std::size_t{8} << 20;
 
-// At least 24 values: zeros, ones, the edges of signed and unsigned numbers of each size, and the
-// neighbours of what stood there and of the file's size.
+// Returns at least 24 values: zeros, ones, the limits of signed and unsigned integers of each size,
+// and the neighbours of the original value and of the file size.
 inline std::vector<std::uint64_t> boundary_values(std::uint64_t before, std::uint64_t file_size) {
   std::set<std::uint64_t> values{0, 1, 2, 0x7f, 0x80, 0xff, 0x100};
   for (const int bits : {15, 16, 31, 32, 63}) {
@@ -40,7 +40,7 @@ inline std::vector<std::uint64_t> boundary_values(std::uint64_t before, std::uin
   return {values.begin(), values.end()};
 }
 
-// A file that only memory holds: thousands of them cost nothing.
+// A file in memory, so that thousands of files take almost no time.
 class MemoryFile {
  public:
   explicit MemoryFile(std::string_view bytes) : fd_(::memfd_create("threat", MFD_CLOEXEC)) {
@@ -61,14 +61,14 @@ inline Result<Checkpoint> open_in_memory(const std::string& bytes,
   return open_checkpoint(paths, options);
 }
 
-// A checkpoint file of the float tensor "w".
+// Returns a checkpoint file with the float tensor "w".
 inline std::string with_pickle_of(const std::string& floats) {
   return torch_zip(
       {{.name = "w", .shape = {static_cast<std::int64_t>(floats.size() / 4)}, .bytes = floats}});
 }
 
-// A folder with a secret file; the kernel tells whether anything in it, or it, was opened, read,
-// made, removed or changed.
+// A folder with a secret file. The kernel reports whether the folder or anything in it was opened,
+// read, created, removed or changed.
 class WatchedFolder {
  public:
   WatchedFolder() : watch_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
@@ -82,7 +82,8 @@ class WatchedFolder {
   [[nodiscard]] const std::filesystem::path& path() const { return dir_.path(); }
   [[nodiscard]] std::filesystem::path file() const { return dir_.path() / "secret"; }
 
-  // Since the start, or the last call. Nothing else may be in the folder's neighbourhood.
+  // Returns whether this happened since the start or the last call. Nothing else may use the
+  // folder.
   [[nodiscard]] bool was_touched() const {
     std::array<char, 4096> events{};
     return ::read(watch_, events.data(), events.size()) > 0;

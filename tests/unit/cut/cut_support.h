@@ -1,4 +1,4 @@
-// Cuts models of tests and reads the pieces.
+// Cuts models in tests and reads the pieces.
 #pragma once
 
 #include <google/protobuf/unknown_field_set.h>
@@ -16,7 +16,7 @@
 
 namespace onnx_external {
 
-// Makes an entry of metadata_props as newer exporters write it: a field that the classes may lack.
+// Adds an entry to metadata_props, as newer exporters do. The protobuf classes may lack this field.
 inline void add_metadata(onnx::NodeProto& node, const std::string& key, const std::string& value) {
   constexpr int kNodeMetadata = 9;
   onnx::StringStringEntryProto entry;
@@ -29,7 +29,7 @@ inline void add_metadata(onnx::NodeProto& node, const std::string& key, const st
   node.MergeFrom(read);
 }
 
-// Says that the last node was made for the modules in `scopes`: "'layer1', 'layer1.conv'".
+// Marks the last node as made for the modules in `scopes`, such as "'layer1', 'layer1.conv'".
 inline void in_modules(GraphBuilder& builder, const std::string& scopes) {
   onnx::GraphProto& graph = *builder.model().mutable_graph();
   add_metadata(*graph.mutable_node(graph.node_size() - 1), "pkg.torch.onnx.name_scopes",

@@ -1,4 +1,4 @@
-// Graphs and keys as plain values, a few words a tensor.
+// Builds graphs and keys for mapping tests from short descriptions.
 #pragma once
 
 #include <optional>
@@ -46,7 +46,7 @@ struct MappingCase {
   }
   [[nodiscard]] Result<Mapping> map() const { return map_tensors(graph, keys, options); }
 
-  // The names with this verdict; the message, if the mapping is refused.
+  // Returns the names with this verdict, or the message if the mapping fails.
   [[nodiscard]] std::vector<std::string> names_with(SlotVerdict verdict) const {
     const auto mapping = map();
     return mapping ? names_with(*mapping, verdict)
@@ -57,7 +57,7 @@ struct MappingCase {
     return onnx_external::names_with({verdict}, left_names(graph, mapping));
   }
 
-  // "slot<-key (rule)" for each pair.
+  // Returns "slot<-key (rule)" for each pair.
   [[nodiscard]] std::vector<std::string> pairs() const {
     const auto mapping = map();
     if (!mapping) {

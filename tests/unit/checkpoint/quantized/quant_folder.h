@@ -1,4 +1,4 @@
-// Folders of quantized checkpoints that tests make tensor by tensor.
+// Makes folders with quantized checkpoints, tensor by tensor.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ std::string bytes_of(const std::vector<T>& values) {
 
 class QuantFolder {
  public:
-  // `type` as in safetensors. A tensor of the same name is replaced.
+  // Adds a tensor whose `type` is spelled as in safetensors. Replaces a tensor of the same name.
   template <typename T>
   QuantFolder& put(const std::string& name, const std::string& type, const std::string& shape,
                    const std::vector<T>& values) {
@@ -48,7 +48,7 @@ class QuantFolder {
     return *this;
   }
 
-  // Its file alone, without the config.
+  // Opens only the file, without the config.
   [[nodiscard]] Result<Checkpoint> open_file() const { return open(write()); }
   [[nodiscard]] Result<Checkpoint> open_folder() const {
     write();
@@ -56,7 +56,7 @@ class QuantFolder {
   }
   [[nodiscard]] const TempDir& dir() const { return *dir_; }
 
-  // The floats of a tensor, or the error of opening or reading.
+  // Returns the float values of a tensor, or the error of opening or reading.
   [[nodiscard]] Result<std::vector<float>> floats(const std::string& name) const {
     return floats_of(open_folder(), name);
   }

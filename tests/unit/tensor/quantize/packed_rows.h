@@ -1,4 +1,4 @@
-// Matrices of hard values, and what quantize_rows() makes of them.
+// Makes matrices of difficult values, and quantizes them with quantize_rows().
 #pragma once
 
 #include <gtest/gtest.h>
@@ -85,12 +85,12 @@ inline std::vector<QuantizePath> paths() {
   return found;
 }
 
-// The same numbers everywhere.
+// Generates values that are the same on all machines.
 class HardValues {
  public:
   explicit HardValues(std::uint32_t seed) : state_(seed) {}
 
-  // Values of about [-1, 1], most of them small.
+  // Returns a value in about [-1, 1]; most are small.
   float ordinary() { return uniform() * uniform(); }
   float uniform() { return static_cast<float>(next() >> 8) / 8388608.0F - 1; }
   std::uint32_t next() {
@@ -98,7 +98,7 @@ class HardValues {
     return state_ ^ (state_ >> 15);
   }
 
-  // One value of a row of that kind, finite in every type of 16 bits, too.
+  // Returns a value for a row of this kind that is finite in the 16-bit types as well.
   float of_kind(std::uint32_t kind, std::uint32_t column) {
     const float value = ordinary();
     switch (kind % 16) {
@@ -112,15 +112,15 @@ class HardValues {
         return -std::abs(value) - 0.01F;
       case 4:  // ties
         return static_cast<float>(static_cast<int>(next() % 33) - 16) * 0.5F;
-      case 5:  // float32's subnormals, and the binades above
+      case 5:  // subnormals of float32, and the binades above them
         return value * std::ldexp(1.0F, -126 + static_cast<int>(next() % 8));
-      case 6:  // the same of float16
+      case 6:  // subnormals of float16, and the binades above them
         return value * std::ldexp(1.0F, -14 - static_cast<int>(next() % 16));
       case 7:
         return column % 2 == 0 ? 65504.0F : -65504.0F;
       case 8:
         return value * std::ldexp(1.0F, static_cast<int>(next() % 148) - 132);
-      case 9:  // one that is far larger than the others
+      case 9:  // one value much larger than the others
         return column % 37 == 5 ? 60000.0F : value;
       case 10:
         return column % 16 == 3 ? value : 0;
@@ -135,7 +135,7 @@ class HardValues {
     }
   }
 
-  // Rows of all kinds. Float32 has numbers beyond those of the other types in some.
+  // Returns rows of all kinds. In float32, some rows exceed the range of the other types.
   Rows matrix(DType dtype, std::uint32_t rows, std::uint32_t columns) {
     std::vector<float> values;
     for (std::uint32_t row = 0; row < rows; ++row) {

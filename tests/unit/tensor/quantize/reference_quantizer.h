@@ -1,4 +1,4 @@
-// The rule of docs/quantize.md, written down as plainly as it is there: one value after the other.
+// Implements the rule of docs/quantize.md literally, one value after the other.
 #pragma once
 
 #include <algorithm>
@@ -58,7 +58,7 @@ class ReferenceQuantizer {
   }
 
  private:
-  // A product that no compiler contracts with an addition.
+  // Returns a product that no compiler fuses with an addition.
   static float product(float a, float b) {
     volatile float rounded = a * b;
     return rounded;

@@ -1,5 +1,5 @@
-"""Prints the C++ sources that the last commits may have changed, one a line: those in which a line differs, and those
-that include, by whatever way, a header in which one does. All of them, if git does not know so many commits.
+"""Prints the C++ sources that the last commits may have changed, one per line: the changed sources, and those that
+include a changed header directly or indirectly. Prints all sources if git does not have enough commits.
 
 usage: changed_sources.py SOURCE_DIR
 """
@@ -9,20 +9,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-COMMITS = 100  # a change that lands is smaller
+COMMITS = 100  # more than any change has
 FOLDERS = ("src", "include", "tools", "benchmarks")
-ROOTS = ("src/", "include/", "tools/", "")  # what includes are relative to
+ROOTS = ("src/", "include/", "tools/", "")  # the folders to which includes are relative
 
 
 def changed(root: Path) -> set | None:
-    """Return the files that differ from those of COMMITS commits ago; None if nobody knows."""
+    """Return the files that differ from those of COMMITS commits ago, or None if git does not know."""
     command = ["git", "-C", root, "diff", "--name-only", f"HEAD~{COMMITS}", "--"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return set(done.stdout.splitlines()) if done.returncode == 0 else None
 
 
 def included(root: Path) -> dict:
-    """Return the own headers that each file includes."""
+    """Return the headers of this project that each file includes."""
     files = [path for folder in FOLDERS for path in (root / folder).rglob("*") if path.suffix in (".cc", ".h")]
     texts = {str(path.relative_to(root)): path.read_text(encoding="utf-8") for path in files}
     names = {name: re.findall(r'#include "([^"]+)"', text) for name, text in texts.items()}
@@ -33,7 +33,7 @@ def included(root: Path) -> dict:
 
 
 def reached(start: str, headers: dict) -> set:
-    """Return the file and all that it includes."""
+    """Return the file and everything that it includes."""
     found, left = set(), [start]
     while left:
         name = left.pop()

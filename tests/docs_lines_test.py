@@ -1,6 +1,6 @@
-"""Lines of the Markdown pages have at most 100 columns. usage: docs_lines_test.py ROOT
+"""Checks that lines of the Markdown pages have at most 100 columns. usage: docs_lines_test.py ROOT
 
-Exempt are tables, code (fenced or indented by four), and lines that are a single link or path.
+Tables, code (fenced or indented by four), and lines with a single link or path are exempt.
 """
 
 import re
@@ -13,7 +13,7 @@ pages = sorted([*root.glob("*.md"), *root.glob("docs/*.md")])
 
 
 def long_lines(text):
-    """Numbers and lengths of the lines that are too long."""
+    """Yield the numbers and lengths of lines that are too long."""
     is_fenced = False
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("```"):

@@ -1,4 +1,4 @@
-"""Paths and names in docs/architecture.md exist. usage: docs_table_test.py ROOT
+"""Checks that the paths and names in docs/architecture.md exist. usage: docs_table_test.py ROOT
 
 A path is a word in backticks that begins with a folder of the repository. In tables, names in backticks
 that follow a path, up to the next semicolon or bar, must occur in that file.

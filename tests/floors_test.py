@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A file under src/ includes only its own floor and lower ones; threads are started in one file; protobuf's
-reflection is not used.
+"""Checks that files under src/ include only their own floor and lower ones, that one file starts threads, and that
+protobuf's reflection is not used.
 
 usage: floors_test.py SOURCE_DIR
 """
@@ -8,15 +8,15 @@ import pathlib
 import re
 import sys
 
-# Lowest first: a file includes its own floor and lower ones.
+# Lowest first. A file may include its own floor and lower ones.
 FLOORS = ['base', 'tensor', 'tensor/quantize',
           'checkpoint/container', 'checkpoint/pickle', 'checkpoint/storage', 'checkpoint/torch',
           'checkpoint/naming', 'checkpoint/assembly', 'checkpoint/formats', 'checkpoint/dcp',
           'checkpoint/quantized', 'checkpoint/gguf', 'checkpoint', 'onnx', 'mapping', 'evidence', 'save', 'cut', 'verify', 'inspect', 'jobs', 'options',
           'reports']
-APART = [{'checkpoint', 'onnx'}]  # these must not know each other
+APART = [{'checkpoint', 'onnx'}]  # these must not include each other
 
-# The floor of each public header: the lowest one that declares or uses what it holds.
+# The floor of each public header, which is the lowest floor that implements or uses its declarations.
 PUBLIC = {'result': 'base', 'error_kinds': 'base', 'progress': 'base', 'version': 'base',
           'dtype': 'tensor', 'tensor': 'tensor', 'recipe': 'tensor', 'quantize': 'tensor/quantize',
           'checkpoint': 'checkpoint/container', 'provided_tensors': 'checkpoint', 'class_flattening': 'checkpoint/container', 'derived': 'checkpoint',
@@ -32,7 +32,7 @@ def includes(path):
 
 
 def floor_of(include):
-    """Return the floor of an include; None for a file outside of src and include."""
+    """Return the floor of an include, or None for a file outside src and include."""
     folder, _, name = include.rpartition('/')
     if folder == 'onnx_external':
         return PUBLIC[name.removesuffix('.h')]
@@ -65,8 +65,8 @@ def faults(root):
         starts = re.search(r'pragma omp|std::j?thread\b|std::async|pthread_create', path.read_text())
         if starts and name != 'base/parallel.cc':
             yield f'{name} has {starts.group()}; only base/parallel.cc starts threads'
-        # Generated code for protobuf-lite has none of these, and making descriptors ends the process
-        # when an allocation fails.
+        # Generated code for protobuf-lite has none of these. Creating descriptors ends the process if an allocation
+        # fails.
         if reflection := re.search(r'GetReflection|protobuf/(?:message|descriptor|reflection)\.h',
                                    path.read_text()):
             yield f'{name} uses reflection of protobuf: {reflection.group()}'

@@ -1,10 +1,9 @@
-"""Writes the examples of the public headers and of a page as one source file, to be compiled.
+"""Collects the examples of the public headers and of a page in one source file, so that they are compiled.
 
 usage: header_examples.py OUT.cc PAGE.md HEADER...
 
-An example in a header stands in a comment, indented by three blanks. It may use a model
-(onnx::ModelProto), a tensor's bytes, and whatever the headers declare. Those of the page are
-functions, fenced as cpp.
+An example in a header is part of a comment and indented by three spaces. It may use a model (onnx::ModelProto), a
+tensor's bytes, and whatever the headers declare. Those of the page are functions, fenced as cpp.
 """
 
 import re
@@ -17,7 +16,7 @@ IN_HEADER = re.compile(r"(?:^ *//   .*\n)+", re.MULTILINE)
 
 
 def examples(path: Path) -> list:
-    """Return the texts of the examples of a header."""
+    """Return the examples in a header."""
     blocks = IN_HEADER.findall(path.read_text())
     return [re.sub(r"^ *//   ", "  ", block, flags=re.MULTILINE) for block in blocks]
 

@@ -1,4 +1,4 @@
-"""No code decides by what a message or a note says, and docstrings begin well. usage: prose_test.py ROOT
+"""Checks that no code depends on the text of a message or note, and how docstrings begin. usage: prose_test.py ROOT
 
 Programs read `code`, `kind` and names (docs/python.md); sentences are for people. In the Python package, the
 text of an exception or of a note must not be searched or compared, and no title of a list may be typed again. In C++,
@@ -32,7 +32,7 @@ IN_CPP = re.compile(r"\b(message|title|when)\b\)?\.?(?:\.?(?:find|rfind|starts_w
 
 
 def targets(node):
-    """Return the names that a loop or a comprehension binds; of a tuple the last, which is the text."""
+    """Return the names that a loop or comprehension binds. For a tuple, only the last one counts, which is the text."""
     node = node.elts[-1] if isinstance(node, ast.Tuple) else node
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
@@ -42,7 +42,7 @@ def calls(node, *names):
 
 
 class Function(ast.NodeVisitor):
-    """Finds the places in a function where a text that is for people decides something."""
+    """Finds the places in a function where a decision depends on a text for people."""
 
     def __init__(self):
         self.errors, self.texts, self.lines = set(), set(), []
@@ -102,7 +102,7 @@ class Function(ast.NodeVisitor):
         for operator, left, right in zip(node.ops, operands, operands[1:]):
             wanted = [right] if isinstance(operator, (ast.In, ast.NotIn)) else [left, right]
             plain = isinstance(operator, (ast.In, ast.NotIn, ast.Eq, ast.NotEq))
-            both = all(self.is_text(each) for each in (left, right))  # two texts: whether they are one
+            both = all(self.is_text(each) for each in (left, right))  # two texts may be compared with each other
             if plain and not both and any(self.is_text(each) for each in wanted):
                 self.lines.append(node.lineno)
         self.generic_visit(node)
@@ -115,7 +115,7 @@ class Function(ast.NodeVisitor):
 
 
 def lines_of(code, titles):
-    """Return the lines of a module that read prose."""
+    """Return the lines of a module where a decision depends on prose."""
     tree, found = ast.parse(code), set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -136,12 +136,12 @@ def questions(code):
 
 
 def denials(texts):
-    """Return the texts that say "is no X" for "is not an X"; "there is no X" and "is no longer" are right."""
+    """Return the texts with "is no X" instead of "is not an X". "There is no X" and "is no longer" are right."""
     return [text for text in texts if DENIAL.search(text)]
 
 
 def texts_of(code):
-    """Yield the texts of a module, and the lines where they begin; not its docstrings."""
+    """Yield the texts of a module except docstrings, with the lines where they begin."""
     tree = ast.parse(code)
     statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
@@ -154,7 +154,7 @@ def texts_of(code):
 
 
 def texts_of_cpp(code):
-    """Yield the texts of a C++ source, joined where one follows another, and the lines where they begin."""
+    """Yield the texts of a C++ source with the lines where they begin. Adjacent texts are joined."""
     for match in LITERALS.finditer(code):
         if match[0].startswith('"'):
             yield code.count("\n", 0, match.start()) + 1, re.sub(r'"\s*"', "", match[0]).strip()

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""A module of the Python package imports only its own floor and lower ones, and no circle is among its imports.
+"""Checks that modules of the Python package import only their own floor and lower ones, without cycles.
 
-Imports in functions and those for type checkers count like any other. What needs numpy alone imports nothing else
+Imports in functions and for type checkers count like any other import. What needs numpy alone imports nothing else
 before it is asked for it, and control flow is entered by its door.
 
 usage: python_floors_test.py SOURCE_DIR
@@ -13,29 +13,29 @@ import tempfile
 
 PACKAGE = 'onnx_external'
 
-# Lowest first: a module imports its own floor and lower ones.
+# Lowest first. A module may import its own floor and lower ones.
 FLOORS = ['_core', '_base', '_sources', '_saving', '_folders',
           '_tracing', '_repeating', '_fusing', '_lowering', '_control_flow', '_comparing', '_generation',
           'torch', '_attention', 'transformers', '_validation', '_diagnosis', '_commands',
           '']
-ROOT = {'__init__': '', '__main__': ''}  # the modules of no folder
+ROOT = {'__init__': '', '__main__': ''}  # the modules outside of folders
 
-# These import numpy alone when they are imported; other packages in functions, for what a caller holds.
+# At import, these import only numpy. Functions import other packages, for objects of the caller.
 NUMPY_ALONE = {'_core', '_base', '_sources', '_saving', '_folders', '_commands', ''}
-# These run without torch: other modules than those that are listed do not import it when they are imported.
+# These run without torch: at import, only the listed modules import torch.
 WITHOUT_TORCH = {'_comparing': {'reruns', 'second_calls'}, '_generation': set(), '_validation': set(),
                  '_diagnosis': {'attempts', 'capturing', 'custom_operators', 'export_diagnosing'}}
 OTHERS = {'torch', 'transformers', 'onnx', 'onnx_ir', 'onnxscript', 'onnxruntime', 'ml_dtypes', 'tqdm', 'sympy'}
 
-# Floors of which others use what their __init__ offers, and nothing inside of them.
+# Floors that other floors may import only through their __init__.
 DOORS = {'_control_flow'}
 
-# Imports that point up although nothing else may, each with its reason.
+# Exceptions: imports that point up, each with its reason.
 ALLOWED: dict[tuple[str, str], str] = {}
 
 
 class Module:
-    """A module: its name within the package ("torch._exporting"), floor and imports."""
+    """A module, with its name in the package ("torch._exporting"), its floor and its imports."""
 
     def __init__(self, root, path):
         parts = list(path.relative_to(root).with_suffix('').parts)
@@ -45,7 +45,9 @@ class Module:
         self.tree = ast.parse(path.read_text())
 
     def imports(self, known):
-        """Yield each import: a module of the package or None, another package or None, and whether it is at once."""
+        """Yield each import: a module of the package or None, another package or None, and whether it happens at
+        import.
+        """
         package = self.name.split('.') if self.is_package else self.name.split('.')[:-1]
         for node, at_once in _imports(self.tree, True):
             if isinstance(node, ast.Import):
@@ -67,7 +69,7 @@ class Module:
 
 
 def _imports(node, at_once):
-    """Yield the imports in a tree; those of functions and for type checkers are not at once."""
+    """Yield the imports in a tree. Those in functions and for type checkers do not happen at import."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.Import, ast.ImportFrom)):
             yield child, at_once
@@ -83,7 +85,7 @@ def modules_in(package):
 
 
 def import_faults(module, target, known):
-    """Return what is wrong with one import of a module of the package."""
+    """Return the faults of an import of a module of the package."""
     floor = known[target].floor if target in known else target.partition('.')[0]
     if floor not in FLOORS:
         yield f'{module.name} imports {target}, which is on no floor'
@@ -94,7 +96,7 @@ def import_faults(module, target, known):
 
 
 def package_faults(module, other, at_once):
-    """Return what is wrong with an import of another package."""
+    """Return the faults of an import of another package."""
     name = module.name.rpartition('.')[2]
     if at_once and module.floor in NUMPY_ALONE and other in OTHERS:
         yield f'{module.name} imports {other} when it is imported; on its floor only functions may'
@@ -103,7 +105,7 @@ def package_faults(module, other, at_once):
 
 
 def circles(edges):
-    """Sets of modules that import each other, by Tarjan's algorithm."""
+    """Return the sets of modules that import each other, found by Tarjan's algorithm."""
     index, low, stack, found = {}, {}, [], []
 
     def visit(node):
@@ -152,7 +154,7 @@ def faults(root):
         yield f'{pair[0]} no longer imports {pair[1]}: remove it from ALLOWED'
 
 
-# Faults, each as a module's text, and a word of what must be said of it.
+# Faults, each as the text of a module, with a word that the message must contain.
 PLANTED = {
     '_base/errors.py': ('from ..torch._exporting import export', 'floor torch'),
     '_saving/save.py': ('def save():\n    from .._diagnosis import reports', 'floor _diagnosis'),
@@ -165,7 +167,7 @@ PLANTED = {
 
 
 def check_itself():
-    """See that a fault of every kind is found."""
+    """Check that a fault of every kind is found."""
     with tempfile.TemporaryDirectory() as folder:
         package = pathlib.Path(folder, 'python', PACKAGE)
         for name, (text, _) in {**PLANTED, '_control_flow/rewriter.py': ('', ''), 'torch/_exporting.py': ('', ''),

@@ -1,4 +1,4 @@
-"""Functions of the Python package fit a screen. usage: python_functions_test.py ROOT
+"""Checks that functions of the Python package fit on a screen. usage: python_functions_test.py ROOT
 
 A body has at most 60 lines, and with the signature a function has at most 80; docstrings do not
 count. It takes at most 14 parameters.
@@ -18,7 +18,7 @@ def lines(first, last):
 
 
 def faults_of(text):
-    """Yield what is too long about the functions of a file."""
+    """Yield the functions of a file that are too long."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue

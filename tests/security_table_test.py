@@ -1,4 +1,4 @@
-"""Every test that docs/security.md names exists in the sources. usage: security_table_test.py ROOT"""
+"""Checks that every test named in docs/security.md exists in the sources. usage: security_table_test.py ROOT"""
 
 import re
 import sys

@@ -1,8 +1,8 @@
-"""Runs the commands of one .golden file and compares what they print with what the file says.
+"""Runs the commands in a .golden file and compares their output with the file.
 
 usage: golden.py BIN_DIR FIXTURES_DIR WORK_DIR CASE.golden
 
-A golden file holds commands and, below each, exactly what it printed:
+A golden file contains commands and, below each command, its exact output:
 
     # a remark
     $ verify-external out/model.onnx        run by sh in a fresh folder, with BIN_DIR on the PATH
@@ -28,7 +28,7 @@ MASKS = (
     (r"\b[0-9]+\.[0-9]{2} s(, [0-9]+\.[0-9]{2} GB/s)?", "<speed>"),
     (r"sandbox: .*$", "sandbox: <what the kernel has>"),
     (r"[0-9.]+ [kMG]B peak memory", "<size> peak memory"),
-    # The versions of libraries are the machine's, not ours; builds may leave mimalloc out.
+    # The versions of libraries depend on the machine, and builds may lack mimalloc.
     (r"^mimalloc [0-9].*\n", ""),
     (r"^(OpenMP [0-9].*|C\+\+ threads)$", "<threads>"),
     (r"^(protobuf|onnx|zlib|libdeflate|OpenSSL|CLI11|fmt|nlohmann-json) [0-9].*$", r"\1 <version>"),
@@ -49,7 +49,7 @@ def marked(mark: str, text: str) -> list:
 
 
 def printed(command: str, folder: Path, bin_dir: Path) -> list:
-    """Return the golden lines of what the command prints now."""
+    """Return the command's current output as golden lines."""
     environment = {**os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}", "LC_ALL": "C"}
     process = subprocess.run(
         ["sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=120,
@@ -75,7 +75,7 @@ def main() -> int:
         elif not line.startswith(("|", "!", "[")):
             now.append(line)
     if os.environ.get("REBLESS"):
-        if "[127]" in now:  # the shell did not find a command; this is not what it prints
+        if "[127]" in now:  # the shell did not find the command, so this is not its output
             print(f"{case}: a command is not built: left as it is")
             return 1
         case.write_text("\n".join(now) + "\n")

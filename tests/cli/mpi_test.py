@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Several processes write one plan: the result is that of one process, and a process that fails or
-dies publishes nothing.
+"""Tests that several processes write one plan with the result of a single process, and publish nothing if one fails or
+dies.
 
 usage: mpi_test.py BIN_DIR FIXTURES_DIR WORK_DIR
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 BIN, FIXTURES, WORK = (Path(argument).resolve() for argument in sys.argv[1:4])
 INPUTS = [str(FIXTURES / "tiny/graph.onnx"), str(FIXTURES / "tiny/checkpoint.pt")]
-# Open MPI does not free all that it allocates.
+# Open MPI does not free all of its memory.
 os.environ["ASAN_OPTIONS"] = "detect_leaks=0:" + os.environ.get("ASAN_OPTIONS", "")
 MPIRUN = ["mpirun", "--oversubscribe"] + (["--allow-run-as-root"] if os.geteuid() == 0 else [])
 LAYOUTS = {
@@ -34,8 +34,9 @@ def run(command, **options):
 
 
 def save(out, options=(), processes=1, first=(), others=()):
-    """save-external by one process, or by several: the command of the first, and of the others,
-    may be put behind something else."""
+    """Run save-external in one or several processes. Other commands may precede the command of the first process and of
+    the others.
+    """
     def behind(prefix, program):
         return [*prefix, str(program), *INPUTS, "-o", str(out), *options]
 
@@ -67,7 +68,7 @@ def writes_the_same():
 
 
 def publishes_nothing_when_one_fails():
-    """A file-size limit makes one process fail; the old model stays, nothing else does."""
+    """Check that only the old model remains if a file-size limit makes one process fail."""
     limit = ("prlimit", "--fsize=20")
     for who in ({"others": limit}, {"first": limit}):
         out = WORK / f"failing {next(iter(who))}"
@@ -82,7 +83,7 @@ def publishes_nothing_when_one_fails():
 
 
 def says_when_the_inputs_differ():
-    """Every process reads the inputs itself."""
+    """Check that different inputs are an error, because every process reads the inputs itself."""
     out = WORK / "differing"
     other = WORK / "other.pt"
     shutil.copy(INPUTS[1], other)
@@ -97,7 +98,7 @@ def says_when_the_inputs_differ():
 
 
 def processes_of(out, variable):
-    """Yield the processes of a job that saves into `out`, with this in their environment."""
+    """Yield the processes of a job that saves into `out` and has this variable in its environment."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             is_it = (process / "comm").read_text() == "save-external-m\n"
@@ -105,11 +106,11 @@ def processes_of(out, variable):
                     and b"\0" + variable in b"\0" + (process / "environ").read_bytes():
                 yield int(process.name)
         except OSError:
-            pass  # it has ended
+            pass  # the process has ended
 
 
 def kill(numbers):
-    """Kill a process; return whether there was one."""
+    """Kill a process; return whether one was found."""
     killed = False
     for number in numbers:
         try:
@@ -121,7 +122,7 @@ def kill(numbers):
 
 
 def kill_second_process(mpirun, out, seconds):
-    """Kills process 1 of the job with SIGKILL, so many seconds after it was seen."""
+    """Kill process 1 of the job with SIGKILL, `seconds` after it was first seen."""
     while mpirun.poll() is None:
         found = list(processes_of(out, b"OMPI_COMM_WORLD_RANK=1\0"))
         if found:
@@ -131,7 +132,7 @@ def kill_second_process(mpirun, out, seconds):
 
 
 def end(mpirun, out):
-    """mpirun may miss a death while the processes start, and then waits for ever."""
+    """End mpirun, which waits forever if it missed the death of a process during the start."""
     try:
         mpirun.wait(timeout=10)
     except subprocess.TimeoutExpired:
@@ -142,7 +143,7 @@ def end(mpirun, out):
 
 
 def survives_a_death():
-    """Killed at some time, the old model or the new one is complete, and the next save succeeds."""
+    """Check that after a kill at any time, the old or the new model is complete, and the next save succeeds."""
     out = WORK / "killed"
     check(save(out).returncode == 0, "a first save failed")
     verify = [str(BIN / "verify-external"), str(out / "model.onnx")]

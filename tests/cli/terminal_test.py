@@ -1,4 +1,4 @@
-"""The progress bar on a terminal, and what a signal leaves behind.
+"""Tests the progress bar on a terminal, and the output folder after a signal.
 
 usage: terminal_test.py BIN_DIR WORK_DIR
 """
@@ -26,7 +26,7 @@ PAUSE_SECONDS = 0.6
 
 
 def make_input(work: Path) -> tuple:
-    """Return a graph with open weights, and a checkpoint of zeros."""
+    """Return a graph without weights, and a checkpoint of zeros."""
     names = [f"w{i}" for i in range(TENSORS)]
     shape = [BYTES // 4]
     inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in names]
@@ -40,20 +40,20 @@ def make_input(work: Path) -> tuple:
     header = json.dumps(entries).encode()
     with open(work / "model.safetensors", "wb") as stream:
         stream.write(struct.pack("<Q", len(header)) + header)
-        for _ in range(TENSORS):  # no hole: that would be copied at once
+        for _ in range(TENSORS):  # not a hole, which would be copied at once
             stream.write(bytes(BYTES))
     return work / "graph.onnx", work / "model.safetensors"
 
 
 def pause(process: subprocess.Popen) -> None:
-    """Makes any machine slow enough: the bar shows no rate before 0.3 s."""
+    """Pause the process, because the bar shows no rate before 0.3 s."""
     process.send_signal(signal.SIGSTOP)
     time.sleep(PAUSE_SECONDS)
     process.send_signal(signal.SIGCONT)
 
 
 def run_on_terminal(command: list, columns: int, with_stdout: bool = False) -> tuple:
-    """Exit code and everything that was drawn; the command is paused when it begins to draw."""
+    """Return the exit code and everything that was drawn. The command is paused when it begins to draw."""
     main, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = dict(os.environ, TERM="xterm")
@@ -66,7 +66,7 @@ def run_on_terminal(command: list, columns: int, with_stdout: bool = False) -> t
     while True:
         try:
             piece = os.read(main, 65536)
-        except OSError:  # the other end is closed
+        except OSError:  # the other end was closed
             break
         if not piece:
             break
@@ -78,7 +78,7 @@ def run_on_terminal(command: list, columns: int, with_stdout: bool = False) -> t
 
 
 def check_lines(drawn: str, columns: int) -> None:
-    """One bar for copying and verifying: it fits, does not scroll, and never goes back."""
+    """Check that one bar for copying and verifying fits the line, does not scroll, and never goes back."""
     assert "copying" in drawn and "verifying" in drawn, repr(drawn)
     assert "\n" not in drawn, f"the bar scrolls: {drawn!r}"
     lines = [line for line in drawn.split("\r\033[K") if line]
@@ -108,8 +108,9 @@ def check_plan(command: list) -> None:
 
 
 def interrupted_once(command: list, out: Path, number: int, delay: float) -> bool:
-    """True when the signal came in time; whatever came first, nothing half-written may stay. The
-    signal itself ends the process, so that a shell's loop stops, too."""
+    """Return whether the signal came in time. In any case, no incomplete file may remain. The signal itself must end
+    the process, so that a loop in a shell also stops.
+    """
     process = subprocess.Popen(
         [*command, "-o", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -117,14 +118,14 @@ def interrupted_once(command: list, out: Path, number: int, delay: float) -> boo
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode in (0, -number), (process.returncode, errors)
-    if (out / "model.onnx").exists():  # it was published before the signal came
+    if (out / "model.onnx").exists():  # the model was published before the signal arrived
         assert errors == "", errors
         shutil.rmtree(out)
         return False
     assert process.returncode == -number, errors
     assert not out.exists(), f"left behind: {sorted(out.rglob('*'))}"
     if not errors:
-        return False  # before the command could listen
+        return False  # before the command handled signals
     assert errors == "save-external: error: interrupted; nothing was written\n", errors
     return True
 

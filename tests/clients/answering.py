@@ -1,4 +1,4 @@
-"""Helpers of the scripts that run in a client's environment."""
+"""Helpers for the scripts that run in the environment of a client."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def answers(answer: Callable[[dict], dict]) -> None:
-    """Answer all jobs; one that fails does not stop the next ones."""
+    """Answer all jobs. A job that fails does not stop the next ones."""
     found = []
     for job in json.loads(Path(sys.argv[1]).read_text()):
         job["arrays"] = {
@@ -18,7 +18,7 @@ def answers(answer: Callable[[dict], dict]) -> None:
         }
         try:
             found.append(answer(job))
-        except Exception as error:  # whatever the client raises is its answer
+        except Exception as error:  # any exception of the client is its answer
             text = str(error).strip().splitlines() or [""]
             found.append({"error": f"{type(error).__name__}: {text[0][:200]}"})
     Path(sys.argv[2]).write_text(json.dumps(found))

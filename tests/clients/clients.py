@@ -1,4 +1,4 @@
-"""Opens exported folders with the programs of docs/consumers.md, and compares with transformers.
+"""Opens exported folders with the programs in docs/consumers.md, and compares their results with transformers.
 
 usage: clients.py --work-dir DIR [--client NAME,...] [--model NAME,...] [--together] [--keep] [--page FILE]
 
@@ -39,7 +39,7 @@ FOR = dict.fromkeys(IN_BROWSER, "transformers.js")
 
 
 def is_for(client: str, name: str, about: Model) -> bool:
-    """Return whether a client has anything to do with such a model."""
+    """Return whether a client can be tested with this model."""
     if client == "openvino":
         return True
     if name in WITH_STATES:
@@ -54,7 +54,7 @@ def is_for(client: str, name: str, about: Model) -> bool:
 
 
 def difference(job: dict[str, Any], answer: dict[str, Any]) -> str:
-    """Say how an answer differs from transformers'; "" if it does not."""
+    """Return how an answer differs from transformers', or "" if it does not differ."""
     if "error" in answer:
         return answer["error"]
     if "error_of_graphs" in answer:
@@ -67,7 +67,7 @@ def difference(job: dict[str, Any], answer: dict[str, Any]) -> str:
             prompt = job["inputs"]["input_ids"]["data"]
         row = answer["new_tokens"] if "new_tokens" in answer else answer["tokens"][0]
         if job["auto"] == "Seq2SeqLM" and "tokens" in answer:
-            row = row[1:]  # the token that begins it
+            row = row[1:]  # without the first token
         found = new_tokens(row, prompt)
         if found != wanted:
             return f"other tokens: {found}, not {wanted}"
@@ -86,7 +86,7 @@ def difference(job: dict[str, Any], answer: dict[str, Any]) -> str:
 
 
 class Campaign:
-    """Models, the folders exported of them, and what the clients answer."""
+    """Models, their exported folders, and the answers of the clients."""
 
     def __init__(self, work: Path, names: list[str], clients: list[str], keep: bool) -> None:
         self.work, self.clients = work, clients
@@ -100,7 +100,7 @@ class Campaign:
         self._refused: dict[tuple[str, str], str] = {}
 
     def export(self, name: str, way: str, clients: list[str]) -> Path | None:
-        """Export a model; None: it is refused."""
+        """Export a model; return None if it is rejected."""
         out = self.work / "folders" / way / name
         if not out.exists() and (name, way) not in self._refused:
             more: dict[str, Any] = {"task": "sentence-similarity"} if name == "sentences" else {}
@@ -115,7 +115,7 @@ class Campaign:
         return out if out.exists() else None
 
     def ask(self, client: str, names: list[str], way: str, asked: list[str]) -> dict[str, str]:
-        """Let a client open folders, and return what is wrong, by model; "" is right."""
+        """Let a client open folders; return the fault for each model, or "" if the answer is right."""
         found, jobs, given = {}, [], []
         for name in names:
             folder = self.export(name, way, asked)
@@ -156,7 +156,7 @@ class Campaign:
         return json.loads(answers.read_text())
 
     def run(self) -> None:
-        """Fill the table: each client with the usual folder, and what it does not take, for it."""
+        """Fill the table. Each client gets the usual folder, and its own folder for models that it rejects."""
         for client in self.clients:
             names = [name for name in self.jobs if is_for(client, name, MODELS[name])]
             wanted = FOR.get(client, client)
@@ -171,7 +171,7 @@ class Campaign:
     def run_together(self) -> None:
         """Let all clients open one folder of each model."""
         asked = sorted({FOR.get(client, client) for client in self.clients})
-        self._variants = self._variants[:1]  # the others take long
+        self._variants = self._variants[:1]  # the other variants take long
         for client in self.clients:
             names = [name for name in self.jobs if is_for(client, name, MODELS[name])]
             for name, wrong in self.ask(client, names, "together", asked).items():

@@ -1,4 +1,4 @@
-"""Installs the programs that open exported folders, each into an environment of its own."""
+"""Installs the programs that open exported folders, each into its own environment."""
 
 import fcntl
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).resolve().parent
-# What they need beyond the torch, onnx and ONNX Runtime of tests/strict/modern_env.py.
+# Their packages besides the torch, onnx and ONNX Runtime of tests/strict/modern_env.py.
 PACKAGES = {
     "fastembed": ("fastembed==0.9.1",),
     "openvino": ("openvino==2026.4.1",),
@@ -34,11 +34,11 @@ VERSIONS = {
 
 
 class InstallError(Exception):
-    """A registry cannot be reached, or lacks a package."""
+    """Raised if a registry cannot be reached or lacks a package."""
 
 
 def python_of(client: str, folder: Path) -> Path:
-    """Return the Python that has a client; installs it with pip if it is absent."""
+    """Return the Python interpreter that has a client. Install the client with pip if it is absent."""
     if client not in PACKAGES:
         return Path(sys.executable)
     place = folder / client
@@ -49,8 +49,8 @@ def python_of(client: str, folder: Path) -> Path:
             env = place / "env"
             shutil.rmtree(env, ignore_errors=True)
             carry_out([sys._base_executable, "-m", "venv", env], place)
-            # pip finds the packages of this Python, and installs only what is missing or has
-            # another version.
+            # pip finds the packages of this Python, and installs only packages that are missing or have another
+            # version.
             (packages,) = env.glob("lib/python*/site-packages")
             (packages / "modern.pth").write_text(f"{Path(torch.__file__).parents[1]}\n")
             quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
@@ -60,9 +60,9 @@ def python_of(client: str, folder: Path) -> Path:
 
 
 def node_modules(folder: Path) -> Path:
-    """Return the folder with transformers.js; installs it with npm if it is absent.
+    """Return the folder with transformers.js. Install it with npm if it is absent.
 
-    The packages carry their libraries, so no install script has to run.
+    The packages contain their libraries, so no install script has to run.
     """
     place = folder / "node"
     wanted = (HERE / "package.json").read_text()
@@ -85,7 +85,7 @@ def carry_out(command: list, place: Path) -> None:
 
 
 class locked:
-    """Keeps a second run from installing at the same time."""
+    """A lock that prevents two runs from installing at the same time."""
 
     def __init__(self, place: Path) -> None:
         place.mkdir(parents=True, exist_ok=True)

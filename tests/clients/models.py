@@ -1,4 +1,4 @@
-"""Models of random weights, what they are given, and what transformers makes of it."""
+"""Models with random weights, their inputs, and transformers' results."""
 
 import json
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ _PROMPT = [[1, 50, 52, 54]]
 
 @dataclass(frozen=True)
 class Model:
-    """A model, and how clients are asked for what it computes."""
+    """A model, and the request that clients get for it."""
 
     kind: str
     """Its class in transformers."""
@@ -57,7 +57,7 @@ class Model:
 
     @property
     def label(self) -> str:
-        """Its name in the table of docs/consumers.md."""
+        """Return the model's name in the table of docs/consumers.md."""
         return f"{self.kind} (sentences)" if "modules.json" in self.files else self.kind
 
 
@@ -202,7 +202,7 @@ MODELS = {
 
 
 def tensor(name: str) -> torch.Tensor:
-    """Return an input of a model by its name."""
+    """Return the values for an input of a model."""
     random = np.random.default_rng(3)
     if name == "input_ids":
         return torch.tensor([[17, 9, 33, 41, 28, 64, 66]])
@@ -217,10 +217,10 @@ def tensor(name: str) -> torch.Tensor:
 
 
 def make(name: str, folder: Path) -> dict[str, Any]:
-    """Save a model in a folder, and return the job that a client is asked to do with it."""
+    """Save a model in a folder, and return the job for the clients."""
     about = MODELS[name]
     kind = getattr(transformers, about.kind)
-    torch.manual_seed(7)  # of parameters that are not filled
+    torch.manual_seed(7)  # for parameters that are not initialized
     model = kind(kind.config_class(**about.config)).eval()
     given = {each: tensor(each) for each in about.given}
     job: dict[str, Any] = {
@@ -235,7 +235,7 @@ def make(name: str, folder: Path) -> dict[str, Any]:
         _fill(model, seed)
         job["wanted"] = _wanted(model, about, given, job)
         if len(set(map(str, job["wanted"]))) >= min(4, len(job["texts"]) or 4):
-            break  # a text that repeats a word shows little
+            break  # a text that repeats a word is a weak test
     model.save_pretrained(folder)
     if "input_ids" in about.given or about.auto in ("SpeechSeq2Seq", "CTC"):
         segments = ["token_type_ids"] * about.kind.startswith("Bert")
@@ -253,7 +253,7 @@ def _fill(model: Any, seed: int) -> None:
     with torch.no_grad():
         for name, value in model.named_parameters():
             if not value.requires_grad:
-                continue  # a table of positions, which a folder may not have
+                continue  # a table of positions, which a folder may lack
             is_scale = value.dim() == 1 and not name.endswith("bias")
             value.copy_(torch.randn(value.shape) * 0.2 + (1.0 if is_scale else 0.0))
 
@@ -281,7 +281,7 @@ def _embedding(model: Any, text: str) -> list[float]:
 
 
 def new_tokens(row: list[int], prompt: list[int]) -> list[int]:
-    """Return the tokens of a text after its prompt, up to the token that ends it."""
+    """Return the tokens after the prompt, up to the end-of-sequence token."""
     row = row[len(prompt) :] if row[: len(prompt)] == prompt else row
     return row[: row.index(2)] if 2 in row else row
 
@@ -292,7 +292,7 @@ def as_json(value: torch.Tensor) -> dict[str, Any]:
 
 
 def vocabulary() -> list[str]:
-    """Single characters, which byte-level BPE without merges splits a text into."""
+    """Return single characters, into which byte-level BPE without merges splits a text."""
     return [*SPECIAL, "\u0120", *(chr(number) for number in range(33, 33 + WORDS - len(SPECIAL) - 1))]
 
 
@@ -302,7 +302,7 @@ def text_of(row: list[int]) -> str:
 
 
 def save_tokenizer(folder: Path, names: list[str]) -> None:
-    """A tokenizer of characters that gives `names`, in the two files that all clients read."""
+    """Save a character tokenizer that returns `names`, in the two files that all clients read."""
     made = tokenizers.Tokenizer(BPE({word: number for number, word in enumerate(vocabulary())}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()

@@ -1,4 +1,4 @@
-"""Opens folders with fastembed: run_fastembed.py JOBS.json ANSWERS.json (those of clients.py)."""
+"""Opens folders with fastembed. usage: run_fastembed.py JOBS.json ANSWERS.json (files of clients.py)"""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Opens folders with onnxruntime-genai: run_genai.py JOBS.json ANSWERS.json (those of clients.py)."""
+"""Opens folders with onnxruntime-genai. usage: run_genai.py JOBS.json ANSWERS.json (files of clients.py)"""
 
 import numpy as np
 import onnxruntime_genai as og

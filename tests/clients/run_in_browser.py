@@ -1,6 +1,6 @@
-"""Opens folders in Chromium: run_in_browser.py JOBS.json ANSWERS.json NODE_MODULES HOW.
+"""Opens folders in Chromium. usage: run_in_browser.py JOBS.json ANSWERS.json NODE_MODULES HOW
 
-HOW is transformers.js, or onnxruntime-web, with which examples/browser runs the graphs.
+HOW is transformers.js, or onnxruntime-web, which runs the graphs through examples/browser.
 """
 
 import json
@@ -18,7 +18,7 @@ from serve import server  # noqa: E402
 
 
 def answer(browser: Browser, address: str, job: dict, how: str) -> dict:
-    # A session that fails leaves transformers.js unable to open others: a page for each job.
+    # After a failed session, transformers.js cannot open others. Therefore each job gets its own page.
     browser.open(f"{address}/index.html")
     given = ", ".join(json.dumps(each) for each in (Path(job["folder"]).name, job, how))
     call = f"import('/tests/browser_jobs.mjs').then(jobs => jobs.answerJob({given}))"

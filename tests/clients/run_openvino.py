@@ -1,6 +1,6 @@
-"""Runs graphs with OpenVINO and ONNX Runtime: run_openvino.py JOBS.json ANSWERS.json (of clients.py).
+"""Runs graphs with OpenVINO and ONNX Runtime. usage: run_openvino.py JOBS.json ANSWERS.json (files of clients.py)
 
-The answer is the largest difference of an output, in parts of its largest value.
+The answer is the largest difference of an output, as a fraction of its largest value.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Opens folders with optimum-onnx: run_optimum.py JOBS.json ANSWERS.json (those of clients.py)."""
+"""Opens folders with optimum-onnx. usage: run_optimum.py JOBS.json ANSWERS.json (files of clients.py)"""
 
 import numpy as np
 import optimum.onnxruntime as optimum

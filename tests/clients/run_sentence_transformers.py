@@ -1,4 +1,4 @@
-"""Opens folders with sentence-transformers: run_sentence_transformers.py JOBS.json ANSWERS.json."""
+"""Opens folders with sentence-transformers. usage: run_sentence_transformers.py JOBS.json ANSWERS.json"""
 
 from answering import answers
 from sentence_transformers import SentenceTransformer

@@ -1,4 +1,4 @@
-"""The table of docs/consumers.md: what each client makes of each model."""
+"""Writes the table of docs/consumers.md with the result of each client for each model."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,9 @@ _NOTED = re.compile(r"no \((\d+)\)")
 
 
 def renew(page: Path, cells: Mapping[tuple[str, str], str], clients: Sequence[str], models: Sequence[str]) -> None:
-    """Write the cells into the table of a page; those of other clients and models stay.
+    """Write the cells into the table of a page. Cells of other clients and models stay.
 
-    The cells of a client of another version do not.
+    Cells from another version of a client are removed.
     """
     before, _, rest = page.read_text().partition(BEGIN)
     old, _, after = rest.partition(END)
@@ -42,14 +42,14 @@ def _split(line: str) -> list[str]:
 
 
 def _table(cells: Cells, clients: Sequence[str], models: Sequence[str]) -> str:
-    """Return the table, with the reasons below it."""
+    """Return the table and the reasons below it."""
     notes: list[str] = []
     lines = [f"| {' | '.join(clients)} | models |", "|" + "---|" * (len(clients) + 1)]
     alike: dict[str, list[str]] = {}
     for model in models:
         row = [_shown(cells.get((client, model), NOT_FOR), notes) for client in clients]
         alike.setdefault(" | ".join(row), []).append(model)
-    alike.pop(" | ".join([NOT_FOR] * len(clients)), None)  # models that nobody has opened yet
+    alike.pop(" | ".join([NOT_FOR] * len(clients)), None)  # models that no client has opened yet
     lines += [f"| {row} | {', '.join(names)} |" for row, names in alike.items()]
     reasons = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
     return "\n".join([*lines, *([""] if reasons else []), *reasons, ""])

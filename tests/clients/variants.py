@@ -1,4 +1,4 @@
-"""The results of a folder's variants by ONNX Runtime, to which clients are held."""
+"""Computes the results of a folder's variants with ONNX Runtime, which clients must reproduce."""
 
 import shutil
 import tempfile
@@ -15,9 +15,9 @@ SUFFIXES = {"fp32": "", "q8": "_quantized", "q4": "_q4"}
 
 
 def wanted(folder: Path, job: dict[str, Any], dtype: str) -> Any:
-    """Return what a job has to give with the graphs of one variant.
+    """Return the expected answer of a job with the graphs of one variant.
 
-    That of floats has to give what transformers gives.
+    The float variant must give transformers' results.
     """
     if not SUFFIXES[dtype]:
         return job["wanted"]
@@ -26,13 +26,13 @@ def wanted(folder: Path, job: dict[str, Any], dtype: str) -> Any:
     }
     with tempfile.TemporaryDirectory() as place:
         alone = Path(place) / "model"
-        # That of GenAI names the graph of floats.
+        # The config for GenAI names the float graph.
         shutil.copytree(folder, alone, ignore=shutil.ignore_patterns("genai_config.json"))
         for graph in (alone / "onnx").glob("*.onnx"):
             if graph.stem.endswith(SUFFIXES[dtype]):
                 _compute_in_floats(graph)
             else:
-                graph.unlink()  # oe.generate takes the plainest
+                graph.unlink()  # oe.generate chooses the graph without a suffix
         if job["count"]:
             prompts = job["prompt"] or given.pop("input_ids").tolist()
             return oe.generate(alone, prompts, job["count"], **(given if job["prompt"] else {}))[0]
@@ -44,7 +44,7 @@ def wanted(folder: Path, job: dict[str, Any], dtype: str) -> Any:
 
 
 def _compute_in_floats(path: Path) -> None:
-    """Let a graph not round activations, as ONNX Runtime does, but not in a browser."""
+    """Make a graph compute without rounding activations. ONNX Runtime rounds them, but not in a browser."""
     model = onnx.load(path, load_external_data=False)
     for node in _nodes(model.graph):
         for attribute in node.attribute:

@@ -1,4 +1,4 @@
-"""Arguments of forward."""
+"""Constructs in the arguments of forward."""
 
 import enum
 from collections import OrderedDict, namedtuple

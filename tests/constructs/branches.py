@@ -1,4 +1,4 @@
-"""Tests on values, sizes and Python objects."""
+"""Conditions on values, sizes and Python objects."""
 
 import torch
 from row import REWRITE, rand, row

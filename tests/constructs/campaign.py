@@ -1,4 +1,4 @@
-"""Export each construct of rows.py with each exporter, and write what became of it.
+"""Export each construct of rows.py with each exporter, and write the results.
 
 usage: campaign.py [--page FILE] [--json FILE] [--only NAME[,NAME...]]
 
@@ -53,9 +53,11 @@ BEGIN, END = "<!-- constructs -->\n", "<!-- end of constructs -->\n"
 
 
 def dims_of(sets):
-    """For each leaf of the inputs, the dimensions that differ among the sets; None for no tensor."""
+    """Return, for each leaf of the inputs, the dimensions that differ between the sets, or None if it is not a
+    tensor.
+    """
     leaves = [pytree.tree_leaves(each) for each in sets]
-    if len({*map(len, leaves)}) > 1:  # lists of other lengths: torch cannot be told of them
+    if len({*map(len, leaves)}) > 1:  # lists of different lengths, for which torch has no dynamic shapes
         leaves = leaves[:1]
     for values in zip(*leaves, strict=True):
         if isinstance(values[0], torch.Tensor):
@@ -68,7 +70,7 @@ def dims_of(sets):
 
 
 class Calls:
-    """The calls of a row: arguments and keywords of each, copied for each use, because some change them."""
+    """The calls of a row. Arguments and keywords are copied for each use, because some modules change them."""
 
     def __init__(self, cls):
         self.atol = getattr(cls, "atol", 1e-5)
@@ -78,7 +80,7 @@ class Calls:
         return iter(copy.deepcopy(self._sets))
 
     def shapes(self, module):
-        """Return the dynamic shapes for torch: sizes that differ among the sets vary."""
+        """Return the dynamic shapes for torch. Sizes that differ between the sets are dynamic."""
         shapes, keywords = pytree.tree_unflatten(
             dims_of(self._sets), pytree.tree_structure(self._sets[0])
         )
@@ -89,7 +91,7 @@ class Calls:
         return (shapes,) if has_star else shapes
 
     def example(self):
-        """Return the first call for torch.onnx.export, which takes a dict at its end for keywords."""
+        """Return the first call for torch.onnx.export, where a dict at the end contains the keywords."""
         args, keywords = copy.deepcopy(self._sets[0])
         return (*args, keywords) if keywords or isinstance(args[-1], dict) else args
 
@@ -125,12 +127,12 @@ TYPES = {
 
 
 def feeds_of(session, inputs):
-    """What the graph takes: all values of the inputs, or those that are tensors."""
+    """Return the inputs of the graph: all values of the call, or only its tensors."""
     takes = session.get_inputs()
     values = [value for value in pytree.tree_leaves(inputs) if value is not None]
     if len(values) != len(takes):
         values = [value for value in values if isinstance(value, torch.Tensor)]
-    if len(values) == len(takes) + 1:  # the last has no effect
+    if len(values) == len(takes) + 1:  # the last input has no effect
         values.pop()
     if len(values) != len(takes):
         raise ValueError(f"the graph takes {[each.name for each in takes]}")
@@ -141,7 +143,7 @@ def feeds_of(session, inputs):
 
 
 def pairs(value):
-    """A graph has pairs of floats for complex numbers."""
+    """Return complex numbers as pairs of floats, as in graphs."""
     is_complex = isinstance(value, torch.Tensor) and value.is_complex()
     return torch.view_as_real(value) if is_complex else value
 
@@ -222,14 +224,14 @@ def cells(cls, judges=(0, 1, 2, 3, 4)):
 
 
 def verdict(found):
-    """Return what a cell of the page says of what was found: for an error, its class."""
+    """Return the text of a cell for a result. For an error, this is its class."""
     if found == "right":
         return found
     return "**wrong**" if found == "**WRONG**" else f"`{found.split(':')[0]}`"
 
 
 def outcomes(found):
-    """Return which of the other exporters are right, and which are wrong; the rest fails."""
+    """Return which of the other exporters are right and which are wrong; all others fail."""
     texts = []
     for outcome in ("right", "**wrong**"):
         names = [name for name, each in zip(OTHERS, found, strict=True) if verdict(each) == outcome]
@@ -238,7 +240,7 @@ def outcomes(found):
 
 
 def page_of(rows, known, versions):
-    """Return the section of the page; `known` has the cells by the names of rows."""
+    """Return the section of the page. `known` has the cells by row name."""
     page = HEAD.format(versions=versions)
     for group in dict.fromkeys(cls.group for cls in rows):
         texts = [

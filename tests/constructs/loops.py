@@ -1,4 +1,4 @@
-"""Loops over rows, sizes, layers and until a value is reached."""
+"""Loops over rows, sizes and layers, and loops until a value is reached."""
 
 import torch
 from row import REWRITE, rand, row

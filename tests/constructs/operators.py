@@ -13,7 +13,7 @@ twice.register_fake(torch.empty_like)
 
 
 class Straight(torch.autograd.Function):
-    """The sign, whose gradient is that of the identity."""
+    """The sign function, with the gradient of the identity."""
 
     @staticmethod
     def forward(ctx, x):

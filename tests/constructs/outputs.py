@@ -1,4 +1,4 @@
-"""What forward returns."""
+"""Constructs in the return value of forward."""
 
 import torch
 from arguments import Both, Pair

@@ -1,4 +1,4 @@
-"""One row of the table of constructs.
+"""A row in the table of constructs.
 
 A row is a class with `forward` and `sets`, tuples of arguments that take all its ways, and perhaps
 `keywords`, a dict for each set. Its docstring is the text of the row, and `group` the group that it
@@ -15,7 +15,7 @@ torch.manual_seed(0)
 
 
 def row(group: str, way: str = ""):
-    """Adds a class to the rows."""
+    """Return a decorator that adds a class to the rows."""
 
     def add(cls: type) -> type:
         cls.group, cls.way = group, way

@@ -1,4 +1,4 @@
-"""All rows, in the order of the page."""
+"""Collects all rows, in the order of the page."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""Sizes that vary."""
+"""Constructs with dynamic sizes."""
 
 import torch
 from row import rand, row

@@ -1,4 +1,4 @@
-"""What modules hold: submodules, buffers, hooks, modes."""
+"""Constructs with submodules, buffers, hooks and modes."""
 
 import torch
 from row import rand, row

@@ -1,4 +1,4 @@
-"""Types of elements, special values, random numbers."""
+"""Constructs with element types, special values and random numbers."""
 
 import torch
 from row import rand, row
@@ -101,7 +101,7 @@ class Float16(torch.nn.Module):
     """float16 inside"""
 
     sets = [(rand(2, 3),), (rand(4, 3),)]
-    atol = 0.01  # ONNX Runtime may leave a rounding out
+    atol = 0.01  # ONNX Runtime may skip a rounding
 
     def forward(self, x):
         return (x.half() * 3).float()

@@ -1,4 +1,4 @@
-"""Writes in place, to parts and views."""
+"""In-place writes to parts and views."""
 
 import torch
 from row import rand, row

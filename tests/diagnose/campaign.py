@@ -1,4 +1,4 @@
-"""Check whether oe.diagnose names the module in which a fault was planted.
+"""Check whether oe.diagnose finds the module in which a fault was planted.
 
 Architectures of tests/zoo are exported from their folders. On the sound graphs nothing may be
 wrong. Then faults are planted one at a time in a graph or its data, in places drawn by a seed; the
@@ -48,31 +48,31 @@ MODELS = (
     "t5", "bart", "whisper", "vit", "swin", "resnet", "convnext", "clip", "wav2vec2",
 )  # fmt: skip
 LAYOUTS = ({"layout": "per-tensor"}, {"layout": "single"}, {"layout": "shards"})
-DRAWS = 60  # at most, for one fault that shows
-SCALE = 3e5  # the size of values that float16 does not hold
+DRAWS = 60  # the maximum, to find a fault that has an effect
+SCALE = 3e5  # a value outside the range of float16
 
 
 @dataclass
 class Row:
-    """One diagnosis."""
+    """The result of one diagnosis."""
 
     model: str
     graph: str
-    kind: str  # "sound" and "sound, large": of a graph without a fault
+    kind: str  # "sound" and "sound, large" for a graph without a fault
     place: str = ""
     expected: str = ""
     found: str | None = None
-    verdict: str = ""  # hit, parent, missed, nothing, error; no place: none was found to plant one
+    verdict: str = ""  # hit, parent, missed, nothing or error; "no place" if no place for a fault was found
     sentence: str = ""
-    listed: bool = True  # whether all modules with a fault that shows are among the wrong ones
-    others: list[str] = field(default_factory=list)  # that are wrong, says the report, too
-    hidden: list[str] = field(default_factory=list)  # drawn before, and shown nowhere
-    broken: int = 0  # drawn before, and ONNX Runtime could not run it
+    listed: bool = True  # whether all visibly wrong modules are listed as wrong
+    others: list[str] = field(default_factory=list)  # further modules that the report calls wrong
+    hidden: list[str] = field(default_factory=list)  # drawn earlier, but without effect
+    broken: int = 0  # drawn earlier, but ONNX Runtime could not run the graph
     seconds: float = 0.0
 
 
 class Sound:
-    """The graphs of one folder, and what ONNX Runtime computes of them."""
+    """The correct graphs of a folder, and their results on ONNX Runtime."""
 
     def __init__(self, folder: Path) -> None:
         self.saved, self.out, self.copy = folder / "saved", folder / "out", folder / "faulty"
@@ -104,14 +104,14 @@ class Sound:
         return self._values[name]
 
     def planted(self, name: str, fault: Fault) -> Graph:
-        """Return a copy of everything, with the fault."""
+        """Return a copy of all graphs, with the fault."""
         shutil.rmtree(self.copy, ignore_errors=True)
         shutil.copytree(self.out, self.copy)
         fault.plant(Graph(self.copy / f"{name}.onnx"))
         return Graph(self.copy / f"{name}.onnx")
 
     def shows(self, name: str, fault: Fault) -> list[tuple[Module, float]]:
-        """Modules of the fault, and by how much their outputs differ at most."""
+        """Return the modules of the fault, and the largest difference of their outputs."""
         changed, sound = self.planted(name, fault), self.graph(name)
         found = [changed.run(feed) for feed in self.feeds(changed)]
         return [
@@ -130,7 +130,7 @@ class Sound:
 
 
 class Campaign:
-    """All faults of one architecture."""
+    """The campaign for all faults of one architecture."""
 
     def __init__(self, name: str, folder: Path, seed: int) -> None:
         self._name, self._folder, self._seed = name, folder, seed
@@ -160,7 +160,7 @@ class Campaign:
                 yield self._kept(self._fault(about, kind), about, number)
 
     def _kept(self, row: Row, sound: Sound, number: int) -> Row:
-        """Keep the cases that were not found, to be looked at."""
+        """Keep the cases in which the fault was not found, for inspection."""
         if row.verdict not in ("hit", "no place"):
             kept = self._folder.parent / "missed" / f"{self._name}-{row.kind}-{number}"
             shutil.rmtree(kept, ignore_errors=True)
@@ -180,7 +180,7 @@ class Campaign:
         return Sound(folder)
 
     def _large(self, sound: Sound) -> Sound | None:
-        """The same with a weight so large that what its module gives is, too."""
+        """Return the graphs with a weight so large that the outputs of its module are also large."""
         parameters = dict(self._module.named_parameters())
         folder = self._folder / "large"
         for _ in range(DRAWS):
@@ -207,7 +207,7 @@ class Campaign:
         return None
 
     def _scale(self, large: Sound, name: str, factor: float) -> None:
-        """In the folder and in all graphs."""
+        """Scale a weight in the folder and in all graphs."""
         value = self._module.get_parameter(name)
         kept = value.detach().clone()
         with torch.no_grad():
@@ -218,7 +218,7 @@ class Campaign:
             value.copy_(kept)
         graphs = [each for each in map(large.graph, large.names) if each.weight(name) is not None]
         values = [each.read(each.weight(name)) * np.float32(factor) for each in graphs]
-        for graph, scaled in zip(graphs, values, strict=True):  # which may share their data
+        for graph, scaled in zip(graphs, values, strict=True):  # the graphs may share their data
             graph.change(graph.weight(name), scaled)
             graph.write()
 
@@ -241,7 +241,7 @@ class Campaign:
                 continue
             try:
                 wrong = self._wrong(sound, row.graph, fault)
-            except Exception:  # of ONNX Runtime, for a graph that is not valid any more
+            except Exception:  # raised by ONNX Runtime for a graph that is no longer valid
                 row.broken += 1
                 continue
             if not wrong:
@@ -256,13 +256,13 @@ class Campaign:
         return row
 
     def _wrong(self, sound: Sound, name: str, fault: Fault) -> list[str]:
-        """Return the modules in which a fault shows, clearly, the first one first."""
+        """Return the modules in which a fault is clearly visible, in order."""
         found: dict[str, Module] = {}
         for part in fault.parts or [fault]:
             for module, far in sound.shows(name, part):
                 if far > 2:
                     found[module.name] = module
-                    break  # those behind it may differ because of it
+                    break  # later modules may differ because of this one
                 if far > 0.5:
                     return []  # neither
         return [module.name for module in sorted(found.values(), key=lambda each: each.last)]

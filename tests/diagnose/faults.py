@@ -1,4 +1,4 @@
-"""Faults, drawn by a seed over all modules of a graph and planted in its file or its data."""
+"""Draws faults over all modules of a graph with a seed, and plants them in its file or data."""
 
 import random
 from collections.abc import Callable
@@ -12,24 +12,24 @@ from graphs import FLOAT, Graph, Module, Values, module_of
 
 
 class NoPlace(Exception):
-    """The graph has no place for a fault of this kind."""
+    """Raised if the graph has no place for a fault of this kind."""
 
 
 @dataclass
 class Fault:
-    """A planted fault, and the modules that it may show in, in the order of their return."""
+    """A planted fault, and the modules in which it may be visible, in the order in which they return."""
 
     place: str
     modules: list[Module]
     plant: Callable[[Graph], None]
-    parts: list["Fault"] = field(default_factory=list)  # of which each alone is a fault
+    parts: list["Fault"] = field(default_factory=list)  # each of them is also a fault on its own
 
 
 Drawing = Callable[[Graph, random.Random, list[Values]], Fault]
 
 
 def _weights(graph: Graph) -> list[tuple[Module, onnx.TensorProto]]:
-    """Floats of several elements beside the first module that reads them."""
+    """Return float weights with several elements, and the first module that reads each."""
     found = []
     for tensor in graph.tensors.values():
         readers = graph.modules_that_read(graph.sharing(tensor))
@@ -39,7 +39,7 @@ def _weights(graph: Graph) -> list[tuple[Module, onnx.TensorProto]]:
 
 
 def _drawn(found: list[tuple[Module, onnx.TensorProto]], draw: random.Random) -> onnx.TensorProto:
-    """A module first, then one of its weights, so that large modules are not preferred."""
+    """Draw a module first, then one of its weights, so that large modules are not preferred."""
     if not found:
         raise NoPlace
     name = draw.choice(sorted({module.name for module, _ in found}))
@@ -54,7 +54,7 @@ def _data_fault(graph: Graph, tensor: onnx.TensorProto, place: str, value: np.nd
 
 
 def element(graph: Graph, draw: random.Random, _: list[Values]) -> Fault:
-    """One element of a weight is another."""
+    """Change one element of a weight."""
     tensor = _drawn(_weights(graph), draw)
     value = graph.read(tensor).copy()
     index = draw.randrange(value.size)
@@ -63,7 +63,7 @@ def element(graph: Graph, draw: random.Random, _: list[Values]) -> Fault:
 
 
 def swap(graph: Graph, draw: random.Random, _: list[Values]) -> Fault:
-    """Two weights of one shape are in each other's place."""
+    """Exchange two weights of the same shape."""
     weights = _weights(graph)
 
     def partners(tensor: onnx.TensorProto) -> list[onnx.TensorProto]:
@@ -87,7 +87,7 @@ def swap(graph: Graph, draw: random.Random, _: list[Values]) -> Fault:
 
 
 def transpose(graph: Graph, draw: random.Random, _: list[Values]) -> Fault:
-    """A square weight is transposed."""
+    """Transpose a square weight."""
 
     def is_square(tensor: onnx.TensorProto) -> bool:
         return len(tensor.dims) > 1 and tensor.dims[0] == tensor.dims[1] > 1
@@ -96,7 +96,7 @@ def transpose(graph: Graph, draw: random.Random, _: list[Values]) -> Fault:
     return _data_fault(graph, tensor, tensor.name, graph.read(tensor).swapaxes(0, 1))
 
 
-# ---- of nodes
+# ---- faults in nodes
 
 _Change = Callable[[onnx.NodeProto, Graph], None]
 
@@ -124,7 +124,7 @@ def _attribute_changes(node: onnx.NodeProto, rank: int) -> list[tuple[str, _Chan
 
 
 def _constant_changes(graph: Graph, node: onnx.NodeProto) -> list[tuple[str, _Change]]:
-    """The node gets a constant of its own, since others may read the one that it has."""
+    """Give the node its own constant, because other nodes may read the existing one."""
     found: list[tuple[str, _Change]] = []
     for number, name in enumerate(node.input):
         tensor = graph.tensors.get(name)
@@ -167,7 +167,7 @@ def _node_fault(
 
 
 def setting(graph: Graph, draw: random.Random, values: list[Values]) -> Fault:
-    """An attribute or a constant of one node is another."""
+    """Change an attribute or a constant of one node."""
     changes = {}
     for number, node in enumerate(graph.nodes):
         value = values[0].get(node.output[0])
@@ -188,7 +188,7 @@ _OTHERS = {
 
 
 def operator(graph: Graph, draw: random.Random, values: list[Values]) -> Fault:
-    """A node computes another function of the same inputs."""
+    """Make a node compute another function of the same inputs."""
     changes = {}
     for number, node in enumerate(graph.nodes):
         other = _OTHERS.get(node.op_type)
@@ -205,7 +205,7 @@ def operator(graph: Graph, draw: random.Random, values: list[Values]) -> Fault:
 
 
 def overflow(graph: Graph, draw: random.Random, values: list[Values]) -> Fault:
-    """A value beyond the range of float16 is cast to it and back."""
+    """Cast a value beyond the range of float16 to float16 and back."""
     changes = {}
     for number, node in enumerate(graph.nodes):
         largest = [float(np.abs(each[node.output[0]]).max(initial=0)) for each in values

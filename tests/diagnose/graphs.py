@@ -1,5 +1,6 @@
-"""A graph with its data, as the campaign reads, changes and runs it. Nothing of onnx_external is
-used here: what a fault changes is judged by ONNX Runtime alone."""
+"""Reads, changes and runs a graph with its data for the campaign. No code of onnx_external is used here, so only ONNX
+Runtime determines the effect of a fault.
+"""
 
 import ast
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ Values = dict[str, np.ndarray]
 
 
 def scopes(node: onnx.NodeProto) -> list[str]:
-    """Return the modules that a node was made for, the outermost first; the model itself is not named."""
+    """Return the modules for which a node was made, outermost first, without the model itself."""
     for entry in node.metadata_props:
         if entry.key == SCOPES:
             return [name for name in ast.literal_eval(entry.value)[:-1] if name]
@@ -25,12 +26,12 @@ def scopes(node: onnx.NodeProto) -> list[str]:
 
 
 def module_of(node: onnx.NodeProto) -> str:
-    """Return the innermost module; the empty name is the model itself, or that none is known."""
+    """Return the innermost module. An empty name stands for the model itself, or for an unknown module."""
     return (scopes(node) or [""])[-1]
 
 
 def place_of(tensor: onnx.TensorProto) -> tuple[str, int, int] | None:
-    """File, offset and length of external data."""
+    """Return the file, offset and length of external data."""
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
         return None
     found = {entry.key: entry.value for entry in tensor.external_data}
@@ -39,15 +40,15 @@ def place_of(tensor: onnx.TensorProto) -> tuple[str, int, int] | None:
 
 @dataclass
 class Module:
-    """The nodes of a module and of those inside of it."""
+    """The nodes of a module, including those of its submodules."""
 
     name: str
-    last: int = -1  # the place of its last node: when it returns
-    outputs: list[str] = field(default_factory=list)  # values that others use
+    last: int = -1  # the position of its last node, where the module returns
+    outputs: list[str] = field(default_factory=list)  # values that other modules use
 
 
 class Graph:
-    """One model file. Changes of data go to its data files, changes of nodes to `write`."""
+    """A model file. Data is changed in its data files; changed nodes are saved by `write`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -63,7 +64,7 @@ class Graph:
     # ---- data
 
     def weight(self, name: str) -> onnx.TensorProto | None:
-        """Return a weight under its name in the module; it may be stored transposed."""
+        """Return a weight by its name in the module. The weight may be stored transposed."""
         return self.tensors.get(name) or self.tensors.get(f"{name}.transposed")
 
     def read(self, tensor: onnx.TensorProto) -> np.ndarray:
@@ -91,7 +92,7 @@ class Graph:
         self.path.write_bytes(self.model.SerializeToString())
 
     def sharing(self, tensor: onnx.TensorProto) -> list[str]:
-        """Return the names of all tensors with its bytes: tied ones share a place."""
+        """Return the names of all tensors with the same bytes, because tied tensors share them."""
         place = place_of(tensor)
         if place is None:
             return [tensor.name]
@@ -119,7 +120,7 @@ class Graph:
                         module.outputs.append(value)
 
     def modules_that_read(self, names: list[str]) -> list[Module]:
-        """Return the innermost modules of the nodes that read values, in the order of their return."""
+        """Return the innermost modules of the nodes that read these values, in the order in which they return."""
         nodes = [node for name in names for node in self.readers.get(name, [])]
         found = {module_of(node) for node in nodes} - {""}
         return sorted((self.modules[name] for name in found), key=lambda module: module.last)
@@ -127,7 +128,7 @@ class Graph:
     # ---- values
 
     def run(self, feed: Values) -> Values:
-        """Return every float that the model computes, node by node."""
+        """Return every float value that the model computes, node by node."""
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
         known = {value.name for value in model.graph.output}
@@ -149,11 +150,11 @@ class Graph:
 
 
 def beyond(value: np.ndarray, sound: np.ndarray) -> float:
-    """Return the largest difference, as a multiple of what oe.diagnose allows in float32."""
+    """Return the largest difference, as a multiple of oe.diagnose's tolerance for float32."""
     if value.shape != sound.shape:
         return float("inf")
     with np.errstate(all="ignore"):
-        # What a mask excludes is excluded by -3e38 as by an infinity.
+        # Masks exclude values with -3e38 as well as with an infinity.
         one, other = (each.astype(np.float64).clip(-1e30, 1e30) for each in (value, sound))
         if (np.isnan(one) != np.isnan(other)).any():
             return float("inf")

@@ -1,4 +1,4 @@
-"""Check whether oe.validate and oe.diagnose find 5 % of noise in one weight, also beside masked outputs.
+"""Check whether oe.validate and oe.diagnose find 5 % noise in one weight, also next to masked outputs.
 
 Architectures of tests/zoo are exported once each. The sound graph must agree with the module, as it
 is and with its first output masked: a part of the elements is replaced by a value such as -1e9 on
@@ -46,8 +46,8 @@ MODELS = (
     "wav2vec2", "hubert", "ast",
 )  # fmt: skip
 NOISE = 0.05
-DRAWS = 30  # at most, for a weight that reaches an output
-ROUNDING = 1e-6  # of the largest element of an output: a smaller change is no fault
+DRAWS = 30  # the maximum, to find a weight that affects an output
+ROUNDING = 1e-6  # as a fraction of the largest element of an output; a smaller change is not a fault
 FILLS = {
     "lowest": float(np.finfo(np.float32).min), "-1e9": -1e9, "-1e4": -1e4, "-inf": float("-inf"),
     "+ -1e9": -1e9, "+ -1e4": -1e4,
@@ -65,15 +65,15 @@ class Row:
     weight: str = ""
     fill: str = ""
     share: float = 0.0
-    change: float = 0.0  # of an output by the noise, as a part of its largest element
-    rounding: float = 0.0  # likewise, what the sound graph and the module differ by
-    sound: str = ""  # "ok", or what was wrong; so are those below, where "found" is right
+    change: float = 0.0  # change of an output by the noise, as a fraction of its largest element
+    rounding: float = 0.0  # likewise, the difference between the correct graph and the module
+    sound: str = ""  # "ok" or the fault; in the fields below, "found" is right
     masked: str = ""
     diagnosed: str = ""
     noise: str = ""
     noise_masked: str = ""
     noise_diagnosed: str = ""
-    controls: list[str] = field(default_factory=list)  # weights that reach no output
+    controls: list[str] = field(default_factory=list)  # weights that affect no output
     seconds: float = 0.0
     error: str = ""
 
@@ -91,7 +91,7 @@ class Mask:
         return np.where(self.mask, array + value if self.fill.startswith("+") else value, array)
 
     def wrap(self, source: Path, target: Path) -> None:
-        """The same in a graph."""
+        """Apply the mask in a graph."""
         model = onnx.load(source)
         graph = model.graph
         for node in graph.node:
@@ -163,7 +163,7 @@ class Campaign:
         return Mask(name, fill, places.reshape(sound[name].shape))
 
     def _noise(self, sound: Arrays, mask: Mask, row: Row) -> Path:
-        """Return the graph with noise in a weight that reaches an element that is not masked."""
+        """Return the graph with noise in a weight that affects an unmasked element."""
         model = onnx.load(self._path)
         weights = [each for each in model.graph.initializer
                    if each.data_type == onnx.TensorProto.FLOAT and np.prod(each.dims) >= 4]  # fmt: skip
@@ -206,7 +206,7 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _change(got: Arrays, want: Arrays, mask: Mask) -> float:
-    """Return the largest change of the output that is masked, where it is not."""
+    """Return the largest change in the unmasked elements of the masked output."""
     one, other = got[mask.name][~mask.mask], want[mask.name][~mask.mask]
     return float(np.abs(one - other).max() / np.abs(want[mask.name]).max())
 

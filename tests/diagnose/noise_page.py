@@ -1,4 +1,4 @@
-"""Write the page of the campaign `noise`: which noise in one weight was found."""
+"""Write the page of the campaign `noise`, which shows what noise in one weight was found."""
 
 from pathlib import Path
 
@@ -31,12 +31,12 @@ NOISE = ("noise", "noise_masked", "noise_diagnosed")
 
 
 def sound(row: object) -> int:
-    """Return how many verdicts on sound models are right."""
+    """Return the number of right verdicts on correct models."""
     return sum(getattr(row, each) == "ok" for each in SOUND)
 
 
 def found(row: object) -> int:
-    """Return how many verdicts on the noise are right."""
+    """Return the number of right verdicts on the noise."""
     return sum(getattr(row, each).startswith("found") for each in NOISE)
 
 
@@ -51,7 +51,7 @@ def line(row: object) -> str:
 
 
 def told(row: object) -> str:
-    """Return the cases that were judged wrongly."""
+    """Return the cases with a wrong verdict."""
     wrong = [f"{each}: {getattr(row, each)}" for each in SOUND if getattr(row, each) != "ok"]
     wrong += [each for each in NOISE if not getattr(row, each).startswith("found")]
     return f"* {row.model}: {row.error.splitlines()[-1] if row.error else '; '.join(wrong)}\n"

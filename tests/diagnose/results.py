@@ -1,4 +1,4 @@
-"""Write the page of the campaign `diagnose`: which planted faults oe.diagnose found.
+"""Write the page of the campaign `diagnose`, which shows which planted faults oe.diagnose found.
 
 usage: results.py PAGE ROWS.json...      writes the page from rows of campaign.py --rows
 """
@@ -69,7 +69,7 @@ def is_right(row: object) -> bool:
 
 
 def cell(rows: list, kind: str) -> str:
-    """Return how many of how many are right."""
+    """Return the number of right results and of all results."""
     found = [row for row in rows if column(row) == kind and row.verdict != "no place"]
     right = sum(map(is_right, found))
     return f"{right}/{len(found)}" if found else "-"

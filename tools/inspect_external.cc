@@ -68,7 +68,7 @@ std::string title_of(const std::vector<std::filesystem::path>& files) {
   return files.size() == 1 ? name : fmt::format("{} and {} more", name, files.size() - 1);
 }
 
-// Keeps the folders: the two sides of --diff may differ in nothing else.
+// Keeps the folders in the name, because the two sides of --diff may differ only in their folders.
 std::string side_name(const std::vector<std::filesystem::path>& files) {
   const std::string name = files.front().string();
   return files.size() == 1 ? name : fmt::format("{} and {} more", name, files.size() - 1);

@@ -142,7 +142,7 @@ std::string split_inputs(CommandLine& line, Arguments& arguments) {
   return wrong_graph_names(arguments.graphs);
 }
 
-// The name of a graph alone is known once all options are.
+// The name of a single graph is known only after all options were parsed.
 std::string name_graph(CommandLine&, Arguments& arguments) {
   const std::string wrong = split_output(arguments);
   if (arguments.graphs.size() == 1) {
@@ -217,7 +217,7 @@ void save_template(const Command& command, const Arguments& arguments, const Err
                    : status.error().message);
 }
 
-// The map file for --map of a later save; of several models, each has entries of its own.
+// Returns the map file for --map of a later save. With several models, each has its own entries.
 std::string map_text(const Arguments& arguments, const SaveReport& report) {
   std::vector<MapEntry> entries;
   for (std::size_t i = 0; i < report.models.size(); ++i) {

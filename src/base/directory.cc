@@ -93,7 +93,7 @@ Status move_entries(const Directory& from_folder, const std::string& from,
     moved += status ? 1 : 0;
   }
   if (status) {
-    (void)target->sync();  // the caller's sync is of the folder that has the new one
+    (void)target->sync();  // the caller syncs the parent folder
     status = from_folder.remove_empty_folder(from);
   }
   if (!status) {

@@ -146,7 +146,8 @@ Result<Json> parse_json(std::string_view text, std::size_t max_depth) {
 
 namespace {
 
-// Printable ASCII without the two characters that JSON escapes; nearly every name is of this kind.
+// Printable ASCII without the two characters that JSON escapes. Nearly all names consist of these
+// characters.
 constexpr CharacterTable kPlain([](char c) {
   return c >= ' ' && c <= '~' && c != '"' && c != '\\';
 });

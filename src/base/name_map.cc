@@ -12,7 +12,8 @@ namespace {
 
 using Key = std::array<std::uint64_t, 2>;
 
-// Never 0. Without random bytes (an old kernel that is just starting), an address must suffice.
+// Returns a random word other than 0. Without random bytes (an old kernel that has just started),
+// the address is used instead.
 std::uint64_t draw_word(const void* address) noexcept {
   std::uint64_t word = 0;
   if (::getrandom(&word, sizeof(word), GRND_NONBLOCK) != static_cast<ssize_t>(sizeof(word))) {

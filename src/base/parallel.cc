@@ -34,8 +34,8 @@ Error out_of_memory() noexcept {
   }
 }
 
-// Allocators give each thread a large region of its own. Under a limit on address space, a new
-// thread may get none although the running ones have theirs.
+// Allocators give each thread its own large region. Under a limit on address space, a new thread
+// may get no region although running threads have one.
 bool thread_has_memory() noexcept {
   try {
     ::operator delete(::operator new(1));
@@ -53,7 +53,7 @@ bool thread_has_memory() noexcept {
 // for which a forked child would wait forever, and a pool that the caller owns is not touched.
 class Crew {
  public:
-  // Starts the threads of a team of `members`, which wait, as far as the system provides them.
+  // Starts threads for a team of `members`, or as many as the system provides. The threads wait.
   explicit Crew(int members) : members_(members), size_(members + spare_threads(members)) {
     try {
       threads_.reserve(static_cast<std::size_t>(size_));
@@ -133,7 +133,8 @@ class Crew {
     changed_.notify_all();
     for (std::size_t number = wanted; number < threads_.size(); ++number) {
       threads_[number].join();
-      // A limit on processes counts a thread until the kernel has forgotten it, a moment later.
+      // A limit on processes counts a thread until the kernel has removed it, shortly after its
+      // end.
       while (::tgkill(::getpid(), ids_[number], 0) == 0) {
         ::sched_yield();
       }
@@ -177,7 +178,7 @@ int available_threads() {
 }
 
 std::string thread_runtime() {
-  switch (_OPENMP) {  // the month of the specification
+  switch (_OPENMP) {  // year and month of the specification
     case 201511:
       return "OpenMP 4.5 (libgomp)";
     case 201811:

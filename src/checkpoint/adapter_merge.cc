@@ -38,8 +38,8 @@ constexpr std::array<std::string_view, 2> kAdapterFiles = {"adapter_model.safete
 constexpr std::array<std::string_view, 4> kModelFiles = {
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
     "pytorch_model.bin.index.json"};
-// The `model_type` of those whose layers are Conv1D, a Linear whose weight is transposed, and the
-// names of these layers.
+// The `model_type` of models with Conv1D layers (a Linear with a transposed weight), and the names
+// of these layers.
 constexpr std::array<std::string_view, 4> kWithConv1d = {"gpt2", "openai-gpt", "imagegpt",
                                                          "decision_transformer"};
 constexpr std::array<std::string_view, 4> kConv1d = {"c_attn", "q_attn", "c_proj", "c_fc"};
@@ -278,7 +278,7 @@ std::optional<Json> config_of(const fs::path& base) {
   return config && config->object() != nullptr ? std::optional(*std::move(config)) : std::nullopt;
 }
 
-// "" if it is not known.
+// Returns the `model_type` of the base model, or "" if it is not known.
 std::string model_type_of(const fs::path& base) {
   const auto config = config_of(base);
   const std::string* const type = config ? config->get<std::string>("model_type") : nullptr;

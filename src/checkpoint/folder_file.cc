@@ -146,8 +146,8 @@ Result<std::string> location_in(const Json& value) {
   return std::string(location);
 }
 
-// kAmbiguous if a configuration other than config.json may name weights, because it depends on the
-// version of transformers which configuration is used.
+// Fails with kAmbiguous if a configuration other than config.json may name weights, because the
+// version of transformers determines which configuration is used.
 Status check_versions(const fs::path& folder, const Json& config) {
   const Json* const listed = config.find(kVersions);
   const JsonArray* const names = listed == nullptr ? nullptr : listed->array();

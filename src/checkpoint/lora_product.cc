@@ -34,7 +34,7 @@ Result<std::vector<float>> read_floats(const ReadSource& source, DType type, std
   return values;
 }
 
-// Reads bytes of elements that `read` gives whole, as floats.
+// Reads bytes of elements, where `read` only returns whole elements as floats.
 template <typename Read>
 Status read_as(DType type, std::uint64_t first, std::span<std::byte> out, const Read& read) {
   const std::uint64_t size = bytes_of(type);

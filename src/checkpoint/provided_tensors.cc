@@ -186,7 +186,7 @@ class ProvidedReader {
     return made_.size() - 1;
   }
 
-  // Tensors of one identity share what is made if their views are equal.
+  // Tensors with the same identity share the produced bytes if their views are equal.
   std::size_t add_made(const TensorView& view, LazyBytes& bytes) {
     const auto add = [&] {
       made_.push_back({"tensor " + quote(view.name), bytes.size, std::move(bytes.make)});

@@ -11,7 +11,7 @@
 namespace onnx_external {
 namespace {
 
-// Calls visit(graph) for the subgraphs that the node owns itself. Stops at the first error.
+// Calls visit(graph) for the direct subgraphs of the node. Stops at the first error.
 template <typename Visit>
 Status for_each_own(const onnx::NodeProto& node, const Visit& visit) {
   for (const onnx::AttributeProto& attribute : node.attribute()) {

@@ -112,7 +112,7 @@ class ContentFinder {
     }
   }
 
-  // Scales and zero points that an annotation of a value names.
+  // Adds the scales and zero points that quantization annotations of values refer to.
   void carry_quantization() {
     for (const onnx::TensorAnnotation& annotation : graph_.graph().quantization_annotation()) {
       const auto value = graph_.find(annotation.tensor_name());

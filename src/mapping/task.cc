@@ -346,7 +346,7 @@ void MappingTask::fill(std::uint32_t slot_name, std::uint32_t key, Rule rule,
   for (const std::uint32_t slot : name.slots) {
     fills[slot] = Fill{key, rule, recipe};
   }
-  // A copy is its weight, transposed once more; so is a copy of a copy.
+  // A transposed copy is its weight transposed once more. This also holds for a copy of a copy.
   const Recipe turned = name.transposed ? recipe : turned_once_more(recipe);
   auto copy =
       std::lower_bound(folded_copies.begin(), folded_copies.end(), slot_name,

@@ -17,7 +17,7 @@ enum class InputState : std::uint8_t {
   kOpen,     // the caller's or a weight
 };
 
-// Attributes of a module get names with dots; arguments of a function do not.
+// The names of a module's attributes have dots; those of a function's arguments do not.
 bool is_weight_name(std::string_view name) {
   return !is_made_up(name) && (name.find('.') != std::string_view::npos || is_parameter_name(name));
 }
@@ -162,7 +162,8 @@ class InputJudge {
                                                                    : SlotVerdict::kUnconfirmed;
   }
 
-  // True for "mask.1" beside an input "mask", because torch renames attributes, not arguments.
+  // Returns true for "mask.1" if there is an input "mask", because torch renames attributes but not
+  // arguments.
   [[nodiscard]] bool was_renamed(std::string_view name) const {
     const auto base = name_before_number(name);
     return base && inputs_.contains(*base);

@@ -209,7 +209,7 @@ void add_entry(std::string_view key, std::string value, onnx::TensorProto& tenso
 }  // namespace
 
 std::optional<std::uint64_t> parse_decimal(std::string_view text) {
-  // For unsigned numbers from_chars accepts no sign, space or prefix.
+  // For unsigned numbers, from_chars rejects signs, spaces and prefixes.
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   constexpr std::uint64_t kMax = std::numeric_limits<std::int64_t>::max();

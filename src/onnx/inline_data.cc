@@ -91,8 +91,8 @@ tl::unexpected<Error> wrong_size(std::uint64_t found, std::uint64_t wanted) {
                                        std::to_string(wanted));
 }
 
-// The segments that hold the value of a cut tensor: the last raw_data, as protobuf would take it,
-// or else all segments of the typed field for its element type.
+// The segments with the value of a cut tensor: the last raw_data, which protobuf would use, or else
+// all segments of the typed field for its element type.
 struct CutValue {
   Encoding encoding;
   std::vector<WireSegment> segments;

@@ -135,7 +135,8 @@ Result<Verdict> judge_kept(const GraphWeight& weight, const Matrix& matrix, cons
   return Verdict{FloatReason::kNone, "", (*kept)->scheme, (*kept)->inputs};
 }
 
-// The tensors of the standard form: codes and zero points have types of as many bits.
+// Returns the tensors of the standard form, in which the types of codes and zero points have as
+// many bits as the codes.
 std::vector<MatrixTensor> standard_tensors(const Matrix& matrix, const Scheme& scheme,
                                            const PackedLayout& layout) {
   using Part = MatrixTensor::Part;
@@ -284,7 +285,7 @@ class MatrixChooser {
   std::int64_t opset_;
 };
 
-// Shapes, axes and indices that nothing but removed nodes read.
+// Lists the shapes, axes and indices that only removed nodes read.
 std::vector<std::size_t> list_unread(const Model& model, const WeightGraph& graph,
                                      const MatrixPlan& plan) {
   std::unordered_set<const onnx::NodeProto*> views;

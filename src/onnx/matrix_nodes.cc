@@ -29,7 +29,8 @@ void set_attribute(const char* name, std::int64_t value, onnx::NodeProto& node) 
   attribute.set_i(value);
 }
 
-// A copy of the node with another operator. Fields that the classes do not know survive in it.
+// Returns a copy of the node with another operator. Fields unknown to the protobuf classes are
+// kept.
 onnx::NodeProto with_operator(const onnx::NodeProto& node, const char* op, std::string_view domain,
                               const std::vector<std::string_view>& inputs) {
   onnx::NodeProto fresh(node);
@@ -46,8 +47,8 @@ onnx::NodeProto with_operator(const onnx::NodeProto& node, const char* op, std::
   return fresh;
 }
 
-// MatMulNBits(A, B, scales, zero_points, g_idx, bias). g_idx is always left out, because kernels
-// are wrong with it.
+// Returns MatMulNBits(A, B, scales, zero_points, g_idx, bias). g_idx is always left out, because
+// kernels compute wrong results with it.
 onnx::NodeProto product_node(const MatrixPlan& plan, const ChosenMatrix& chosen,
                              const MatrixUse& use, std::string_view input) {
   const Matrix& matrix = plan.matrix_of(chosen);
@@ -150,7 +151,8 @@ class MatrixReplacer {
     put(with_operator(*use.node, "Add", "", {inner, use.addend}), *use.node);
   }
 
-  // The codes of some rows: Gather(codes), Gather(scales), Gather(zero points), DequantizeLinear.
+  // Adds the nodes that dequantize some rows: Gather(codes), Gather(scales), Gather(zero points),
+  // DequantizeLinear.
   void gather_codes(const ChosenMatrix& chosen, const MatrixUse& use) {
     const std::string& ids = use.node->input(1);
     const auto gather = [&](Part part) {

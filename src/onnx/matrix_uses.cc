@@ -197,8 +197,8 @@ class MatrixFinder {
     WeightView view;
   };
 
-  // Follows a weight to everything that reads it. A view has one producer, which reads one view, so
-  // this is a tree, and each node is met once.
+  // Follows a weight to everything that reads it. A view has one producer, which reads one view.
+  // Therefore the views form a tree, and each node is visited once.
   void follow(ValueId root, WeightView view, const Shape& source, GraphWeight& weight) {
     places_.clear();
     std::vector<Reached> left;
@@ -378,8 +378,8 @@ class MatrixFinder {
     matrix.uses.push_back(std::move(use));
   }
 
-  // Slices of a weight may be matrices of their own. If together they are more than the weight, it
-  // is read in two ways, and each would need codes of its own.
+  // Slices of a weight may be separate matrices. If they are larger than the weight in total, the
+  // weight is read in two ways that would each need their own codes.
   static void judge(GraphWeight& weight) {
     if (weight.matrices.empty()) {
       return refuse(FloatReason::kUnread, "", weight);

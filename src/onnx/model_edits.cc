@@ -27,7 +27,7 @@ struct Placed {
   [[nodiscard]] bool is(SlotKind kind) const { return slot != nullptr && slot->kind == kind; }
 };
 
-// The names that the graph defines already, by slots and otherwise.
+// Returns the names that the graph already defines, by slots or in other ways.
 NameSet defined_names(const GraphFacts& facts) {
   NameSet names(facts.defined_names.begin(), facts.defined_names.end());
   for (const Slot& slot : facts.slots) {

@@ -11,7 +11,7 @@
 namespace onnx_external {
 namespace {
 
-// The values of the main graph, and the nodes that read and make them.
+// The values of the main graph, and the nodes that read and compute them.
 class GraphValues {
  public:
   GraphValues(const onnx::GraphProto& graph, std::span<const SuppliedValue> supplied)

@@ -161,7 +161,7 @@ void transpose_shapes(NodeTypes& node) {
                            : known         ? known->size()
                                            : 0;
   const auto& data = node.shape(node.in(0));
-  // ONNX Runtime takes a wrong rank if another Transpose undoes this one, and removes both.
+  // ONNX Runtime accepts a wrong rank if another Transpose undoes this one, and removes both.
   if (rank == 0 || rank > kMaxInferredRank || (data && data->size() != rank)) {
     return;
   }

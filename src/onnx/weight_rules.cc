@@ -15,7 +15,7 @@ std::optional<std::int64_t> dim_from_end(const SymbolicShape& shape, std::size_t
   return shape[shape.size() - from_end];
 }
 
-// Spatial sizes of a kernel, when the node states them.
+// Refines the spatial sizes of a kernel if the node states them.
 void refine_kernel(ValueId weight, NodeTypes& node) {
   const onnx::AttributeProto* kernel = node.attribute("kernel_shape");
   for (int i = 0; kernel != nullptr && i < kernel->ints_size(); ++i) {

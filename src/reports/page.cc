@@ -68,7 +68,7 @@ std::string_view text_of(const Document& item, const char* key) {
              : std::string_view();
 }
 
-// As page.html sees it.
+// Applies the same rule as page.html.
 bool is_wrong(const Document& item) {
   const std::string_view status = text_of(item, "status");
   const auto ok = item.find("ok");

@@ -36,7 +36,8 @@ class EqualRanges {
         progress_(progress),
         groups_(plan.ranges.size()) {}
 
-  // For each range the first one with its bytes: itself, or one before it.
+  // Returns, for each range, the first range with the same bytes, which is the range itself or an
+  // earlier one.
   Result<std::vector<std::uint32_t>> find() {
     for (std::uint32_t range = 0; range < plan_.ranges.size(); ++range) {
       groups_[range] = std::to_string(plan_.ranges[range].bytes);

@@ -105,7 +105,7 @@ Result<ManifestFile> manifest_file_at(const Directory& out, const std::string& e
   return ManifestFile{entry + "/" + name, std::move(file)};
 }
 
-// Nothing when it does not begin as one.
+// Returns nullopt if the file does not begin like a manifest.
 Result<std::optional<bool>> is_manifest_of(const SourceFile& file, const std::string& model_name,
                                            const ModelIdentity& model) {
   std::string head(std::min<std::uint64_t>(file.size(), kManifestHeadBytes), '\0');

@@ -29,7 +29,7 @@ tl::unexpected<Error> not_linked(ErrorCode code, std::string message) {
   return fail(of_kind(ErrorKind::kNotLinked, {code, std::move(message)}));
 }
 
-// Says why the bytes of a tensor are not a plain range of its file.
+// Returns the reason why the bytes of a tensor are not a plain range of its file.
 std::string_view obstacle(const TensorView& view, const Storage& storage, const Recipe& recipe) {
   if (storage.kind != StorageKind::kFile) {
     return storage.kind == StorageKind::kMemory ? "its bytes are in memory, not in a file"

@@ -239,7 +239,7 @@ class Planner {
                   fmt::format("tensor {}: ONNX has no type for {} of shape {}", quote(key.name),
                               torch_name(key.dtype), shape_text(shape)));
     }
-    if (!nbytes) {  // it was not too large as it is, but is when converted
+    if (!nbytes) {  // only the converted tensor is too large
       return fail_in(where, nbytes.error());
     }
     tensor.nbytes = *nbytes;

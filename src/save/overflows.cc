@@ -123,7 +123,7 @@ Result<std::map<std::size_t, Overflow>> find_overflows(const SavePlan& plan,
       continue;
     }
     if (kind_of_source(checkpoint, tensor) == StorageKind::kMade) {
-      continue;  // it is gone, and cannot be read again
+      continue;  // its bytes no longer exist, so they cannot be read again
     }
     TRY_ASSIGN(const Overflow overflow, count_overflow(checkpoint, tensor));
     if (overflow.values > 0) {

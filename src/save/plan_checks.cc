@@ -84,7 +84,7 @@ std::string text_of(const onnx::NodeProto& node) {
   return "the " + node.op_type() + " that makes " + quote(node.output(0));
 }
 
-// `keys`: of the weights that a checkpoint fills.
+// `keys` are the keys of the weights that a checkpoint fills.
 Error error_of(const ShapeConflict& conflict, const NameMap<std::string_view>& keys,
                std::string_view way_out) {
   std::string text;

@@ -67,7 +67,7 @@ std::size_t room_for_unsynced(const CopyJob& job, int threads) {
              : 0;
 }
 
-// To create a file takes about as long as to copy this many bytes.
+// Creating a file takes about as long as copying this many bytes.
 constexpr std::uint64_t kBytesPerFile = std::uint64_t{64} << 10U;
 
 class PlanCopier {
@@ -115,7 +115,7 @@ class PlanCopier {
   }
 
  private:
-  // A model may state any range, so all are checked before room is reserved for them.
+  // A model may state any range, so all ranges are checked before space is reserved for them.
   Status check_model_sources() const {
     for (std::uint32_t range = 0; range < job_.plan.ranges.size(); ++range) {
       if (tensor_of(job_.plan, range).source != TensorSource::kCheckpoint) {

@@ -260,7 +260,7 @@ Status Transaction::publish() {
   return {};
 }
 
-// Each in two attempts. After an error the next save goes on.
+// Tries twice to publish each model. After an error, the next save publishes the remaining models.
 Status Transaction::publish_models_after_first(const Publication& publication) const {
   for (std::size_t i = 1; i < publication.models.size(); ++i) {
     if (!put_in_place(staging(), out(), publication, i)) {

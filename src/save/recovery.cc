@@ -120,8 +120,8 @@ std::optional<FilesInUse> files_in_use(const Directory& out, const Publication& 
   return files;
 }
 
-// Removes what is listed: the old data of models that are replaced, and the new data of models that
-// are not in place. False when something could not be read or removed.
+// Removes the listed data: the old data of models that were replaced, and the new data of models
+// that were not published. Returns false if something could not be read or removed.
 bool remove_listed_data(const Directory& out, const Directory& staging,
                         const Publication& publication) {
   const auto states = model_states(out, staging, publication);
@@ -143,7 +143,7 @@ bool remove_listed_data(const Directory& out, const Directory& staging,
   return all_gone;
 }
 
-// Does the steps that the killed save did not reach.
+// Carries out the remaining steps of the killed save.
 void finish(const Directory& out, const std::string& entry, const Directory& staging,
             const Publication& publication, Sync sync) {
   const auto states = model_states(out, staging, publication);

@@ -75,7 +75,7 @@ struct Writer::State {
   WriteOptions write;
   StreamedFiles files;
   ProgressMeter meter;
-  Model no_tensors;  // for copies, which take none from a model
+  Model no_tensors;  // for copies, which read no tensors of a model
   std::mutex mutex;
   // By name, so that nothing depends on the order of arrival but what the layout makes depend.
   std::map<std::string, AddedPlace, std::less<>> added;
@@ -207,7 +207,7 @@ struct Writer::State {
     return {};
   }
 
-  // Returns a plan with everything that is in data files, and where it is.
+  // Returns a plan with all data in data files, and its positions.
   SavePlan plan_of(const Model& model, WrittenRanges& written) const {
     SavePlan plan;
     plan.models.push_back({transaction.options().models.front()});

@@ -52,7 +52,8 @@ std::string text_of(const CopiedFiles& copied, const WrittenRanges& others) {
   return text;
 }
 
-// Combines the results that all processes sent: in the order of processes, ranges are in order.
+// Combines the results of all processes in the order of the processes, which is also the order of
+// the ranges.
 Result<CopiedFiles> joined(const std::vector<std::string>& texts) {
   CopiedFiles all;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {

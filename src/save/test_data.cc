@@ -260,7 +260,7 @@ std::string dimension_text(const GraphInput::Dimension& dimension) {
   return dimension.symbol.empty() ? "?" : dimension.symbol;
 }
 
-// Nothing for a dimension that is fixed and never varied.
+// Returns nullopt for a dimension that is fixed and never varied.
 std::optional<DimensionGuess> guess(const GraphInput& input, std::size_t axis,
                                     const std::set<std::int64_t>& seen) {
   const GraphInput::Dimension& dimension = (*input.shape)[axis];

@@ -24,7 +24,7 @@
 namespace onnx_external {
 namespace {
 
-// One file being written, from its start to its end.
+// Writes one file sequentially.
 class Appender {
  public:
   explicit Appender(OutputFile& file) : file_(file) {}

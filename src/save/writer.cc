@@ -111,8 +111,8 @@ Status StagedSave::publish() {
 
 namespace {
 
-// A record that was only partly copied was not seen whole, so its CRC is checked here. `threads` as
-// in WriteOptions.
+// Checks the CRCs of records that were copied only in part, because they were not read completely.
+// `threads` is as in WriteOptions.
 Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkpoint, int threads) {
   enum Use : std::uint8_t { kUnused, kPartly, kWhole };
   std::vector<Use> uses(checkpoint.storages().size(), kUnused);
@@ -167,9 +167,8 @@ SavePlan placed_in(const ModelSegments& segments, SavePlan plan) {
 
 // Everything that is written next to the model.
 struct DataPlan {
-  std::optional<SavePlan> own;  // nothing: the given plan
-  std::optional<ModelSegments>
-      model;  // kInline: the model is the data file, so its form comes first
+  std::optional<SavePlan> own;         // nothing: the given plan
+  std::optional<ModelSegments> model;  // with kInline: the model is the data file
 };
 
 // Adds what is written in addition to linked ranges: the first ranges, with their numbers.

@@ -98,7 +98,7 @@ std::optional<DType> find_by(Member member, const Value& value) {
 
 // Returns whether an element has less than a byte.
 bool is_narrow(DType dtype) {
-  return dtype >= DType::kInt4;  // the last ones
+  return dtype >= DType::kInt4;  // these are the last enumerators
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ Box simplified(const Box& box) {
 struct ReadPlan {
   std::uint64_t window = 0;
   std::vector<Dim> outer;     // smallest source stride first
-  std::uint64_t scratch = 0;  // bytes in all; saturates above the limit
+  std::uint64_t scratch = 0;  // total bytes; saturates above the limit
 };
 
 // Plans the reads and fills in the scratch strides of `box`.
@@ -320,10 +320,10 @@ bool is_read_over(const Box& box, const Dim& dim) {
   });
 }
 
-// The dimension to cut if a box is too large: the one with the largest source stride, so that runs
-// there stay long. Dimensions that would become shorter than a cache line of the output come last,
-// and those whose halves are read together are never cut. Requires: some dimension of more than one
-// element is not expanded.
+// Returns the dimension to cut if a box is too large. This is the one with the largest source
+// stride, so that runs in the source stay long. Dimensions that would become shorter than a cache
+// line of the output come last, and those whose halves are read together are never cut. Requires:
+// some dimension of more than one element is not expanded.
 Dim& choose_cut(Box& box, std::uint32_t element_bytes) {
   const std::uint64_t least = kLineBytes / element_bytes;
   Dim* best = nullptr;
@@ -423,8 +423,8 @@ Status gather_strided(const StridedView& view, std::uint64_t first, std::span<st
   std::uint64_t left = out.size() / view.element_bytes;
   std::byte* target = out.data();
   while (left != 0) {
-    // The largest box that starts at `first`: n indices of dimension d and all of the inner
-    // dimensions.
+    // Finds the largest box that starts at `first`. It has n indices of dimension d and all indices
+    // of the inner dimensions.
     std::uint64_t inner = 1;
     std::size_t d = rank;
     std::uint64_t offset = 0;

@@ -267,7 +267,7 @@ Result<std::vector<ExpectedTensor>> expected_by_record(Given& given, const Manif
   note_packed_keys(manifest, given);
   const bool is_packed = all_are_packed(records);
   if (is_packed && are_all_used(given)) {
-    return records;  // mapping has nothing to fill
+    return records;  // there is nothing to map
   }
   partial.casts = options.casts;
   partial.keep = options.keep;
@@ -276,7 +276,7 @@ Result<std::vector<ExpectedTensor>> expected_by_record(Given& given, const Manif
   const auto mapping = given.map(partial);
   const bool fits_nothing = !mapping && kind_of(mapping.error().details.get()) == ErrorKind::kSlots;
   if (fits_nothing && is_packed && !records.empty() && options.unmatched != Unmatched::kStrict) {
-    return records;  // the keys that are left need not be used
+    return records;  // the remaining keys need not be used
   }
   auto expected = mapping ? merged(expected_by(*mapping, given, requested.casts), given.checkpoint,
                                    std::move(records))

@@ -280,7 +280,7 @@ void ModelVerifier::read_manifest(const std::string& known) {
     facts = match_manifest(manifest, found_->location, tensors_.size(), index_);
   }
   for (std::size_t i = 0; i < facts.records.size(); ++i) {
-    // The subgraphs of a piece have other numbers than those of its parent.
+    // The subgraphs of a piece are numbered differently than those of its parent.
     const bool is_known = !parent_ || tensors_[i].graph == 0;
     check_record(subjects_[i], is_known ? facts.records[i] : nullptr);
   }

@@ -180,7 +180,7 @@ Status ModelVerifier::check_checksums(FileSha1s& sha1s, ProgressMeter& meter) {
   for (const auto& [location, users] : by_file) {
     const Result<std::string>& sha1 = sha1s.find(location)->second;
     for (Subject* user : users) {
-      if (sha1 && *sha1 != user->entry->sha1) {  // a file that cannot be read is a finding already
+      if (sha1 && *sha1 != user->entry->sha1) {  // an unreadable file has already been reported
         report(*user, FindingCode::kChecksumDiffers, "the SHA-1 of its file is " + *sha1);
       }
     }

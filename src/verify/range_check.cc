@@ -127,7 +127,7 @@ class ChunkReader {
     }
   }
 
-  // The expected bytes come in tiles, and the file is read in the same order.
+  // Reads the file in the order of the tiles in which the expected bytes are computed.
   [[nodiscard]] Status read_tiles(const SourceFile& file, const TiledView& tiles,
                                   ByteComparer& comparer, ProgressMeter& meter,
                                   RangeAnswer& answer) const {

@@ -96,7 +96,7 @@ Result<Crcs> recorded_crcs(const ModelFile& file, const FoundManifest& found,
     if (facts.records[i] == nullptr) {
       continue;
     }
-    std::vector<Finding> ignored;  // loading the model has already refused bad entries
+    std::vector<Finding> ignored;  // loading the model has already rejected bad entries
     const bool external = is_external(*tensors[i].proto);
     const auto entry = external ? read_entry(tensors[i], ignored) : std::nullopt;
     if (external && !entry) {

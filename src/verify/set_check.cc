@@ -137,7 +137,7 @@ Result<std::vector<std::filesystem::path>> find_models(const std::filesystem::pa
       names.push_back((*entries)[i]);
     }
   }
-  // A model that was replaced alone says nothing of the others.
+  // A model that was replaced on its own does not concern the others.
   const auto names_all = [&](const std::string& member) {
     const std::vector<SetMember> set = set_of(*folder, member);
     return !set.empty() && std::all_of(names.begin(), names.end(), [&](const std::string& name) {

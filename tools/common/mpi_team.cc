@@ -28,8 +28,8 @@ bool is_one_of_several() {
 
 #ifdef ONNX_EXTERNAL_MPI
 
-// A process that waits in MPI takes a CPU from those that work, so it asks now and then. Errors of
-// MPI end the job, which is its default.
+// A process that waits inside MPI would take CPU time from those that work, so it polls with
+// pauses. Errors of MPI end the job, which is MPI's default.
 void wait_for_all() {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Ibarrier(MPI_COMM_WORLD, &request);

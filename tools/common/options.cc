@@ -23,7 +23,7 @@ std::string spelled(const OptionRow& row) {
   return (row.is_positional() ? "" : "--") + name;
 }
 
-// Hands one value to the row; a wrong one ends the parsing.
+// Passes one value to the row. A wrong value ends the parsing.
 CommandLine::TakeText taker(const OptionRow& row, CommandOptions& options) {
   return [&row, &options](const std::string& text) {
     if (const Status status = row.take(options, text); !status) {

@@ -257,7 +257,7 @@ std::string incomplete_lead(const SavedModel& model) {
   return text.empty() ? text : text + "; ";
 }
 
-// Says how far the saved model is verified; `complete` is false where something is missing.
+// Returns to what extent the saved model was verified. `complete` is false if something is missing.
 std::string verdict_text(const SaveReport& report) {
   if (!report.verified) {
     return "not verified";
@@ -401,7 +401,7 @@ std::string planned_model_text(const SaveReport& report, Lists lists) {
                      totals_text(report), manifest_text(model));
 }
 
-// A line for each model, then what they share.
+// Returns a line for each model, then the facts about all models.
 std::string models_text(const SaveReport& report, bool is_dry_run, Lists lists) {
   std::string out = first_line(report);
   std::vector<SavedTensor> all;

@@ -16,7 +16,7 @@ void append(std::string& bytes, T number) {
   std::memcpy(bytes.data() + at, &number, sizeof(T));
 }
 
-// Calls use(number) for all numbers in `bytes`, until it fails.
+// Calls use(number) for all numbers in `bytes`, until a call fails.
 template <typename T, typename Use>
 Status for_each(const std::string& bytes, const Use& use) {
   for (std::size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {

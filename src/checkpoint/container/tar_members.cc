@@ -52,7 +52,7 @@ std::optional<std::uint64_t> number(std::string_view field) {
   return value;
 }
 
-// The sum of all bytes, the checksum's own taken as blanks.
+// Returns the sum of all bytes, where the bytes of the checksum itself count as spaces.
 std::uint64_t checksum(const Header& header) {
   std::uint64_t sum = kChecksumBytes * std::uint64_t{' '};
   for (std::size_t i = 0; i < kBlock; ++i) {

@@ -119,9 +119,9 @@ Status check_cover(std::span<const std::int64_t> shape, std::span<const ChunkBox
 }
 
 struct ChunkedTensor::Box {
-  std::uint64_t first = 0;           // byte of the tensor where it starts
-  std::size_t dim = 0;               // one index of the outer dimensions, all of the inner ones,
-  std::uint64_t count = 0;           // and so many of this one
+  std::uint64_t first = 0;           // first byte in the tensor
+  std::size_t dim = 0;               // one index of each outer dimension, all of the inner ones,
+  std::uint64_t count = 0;           // and this many of this one
   std::vector<std::uint64_t> index;  // of its first byte
   std::uint64_t bytes = 0;
 };

@@ -201,7 +201,7 @@ class Reader {
     return append(std::move(saved));
   }
 
-  // torch.save of one tensor, which several names may share.
+  // Adds a tensor that was written by torch.save. Several names may share the tensor.
   [[nodiscard]] Status add_saved_tensor(const ZipEntry& entry, const std::string& name) {
     auto known = saved_tensors_.find(&entry);
     if (known == saved_tensors_.end()) {
@@ -233,7 +233,7 @@ class Reader {
   // Everything that was opened is in the one file.
   [[nodiscard]] Status append(FileContents saved) {
     const std::size_t before = part_.storages.size();
-    saved.facts = part_.facts;  // those of the archive stay
+    saved.facts = part_.facts;  // keep the facts of the archive
     append_contents(part_, std::move(saved));
     part_.files.resize(1);
     for (std::size_t i = before; i < part_.storages.size(); ++i) {

@@ -50,14 +50,14 @@ std::vector<std::string> names_in(const fs::path& folder) {
 
 struct LayoutRow {
   std::string_view names;   // patterns of first_fit()
-  std::string_view beside;  // likewise, of another entry that there must be; empty = none
+  std::string_view beside;  // likewise for another entry that must exist; empty for none
   std::string_view what;
   std::string_view advice;
   bool is_read = false;  // its weights are read as a checkpoint; it is not a model of transformers
 };
 
-// Folders that hold weights in parts, in the layout of another library, or in a subfolder. The
-// first match is reported. Formats of single files are in base/foreign_format.cc.
+// Folders with weights in parts, in the layout of another library, or in a subfolder. The first
+// match is reported. base/foreign_format.cc has the formats of single files.
 constexpr std::array kLayoutRows = {
     LayoutRow{"zero_to_fp32.py", "", "a DeepSpeed checkpoint in parts",
               "join them first: python zero_to_fp32.py . OUTPUT"},
@@ -139,7 +139,7 @@ bool begins_as_json(std::string_view head) {
   return first != std::string_view::npos && "{[\"-/#0123456789"sv.find(head[first]) != head.npos;
 }
 
-// A file that should be JSON, and is a pointer or a web page.
+// Reports a file that should be JSON, but is a pointer or a web page.
 void add_foreign_json(const fs::path& path, std::vector<FolderFact>& facts) {
   std::error_code ignored;
   const auto file =

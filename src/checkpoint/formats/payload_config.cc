@@ -33,7 +33,7 @@ constexpr std::array kScalarTypes = {
     ScalarType{31, DType::kFloat8E4M3FnUz}, ScalarType{32, DType::kFloat8E5M2FnUz},
 };
 
-// {"as_int": 3}; {"as_expr": ...} for a size that the program leaves open.
+// Reads a size such as {"as_int": 3}. The form {"as_expr": ...} means a symbolic size.
 Result<std::int64_t> sym_int(const Json* json) {
   const JsonObject* object = json == nullptr ? nullptr : json->object();
   if (object != nullptr && json->find("as_expr") != nullptr) {

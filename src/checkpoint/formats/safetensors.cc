@@ -110,7 +110,7 @@ Status parse_tensor(const Json& json, TensorView& view, Span& span) {
   return {};
 }
 
-// The spans must cover [0, data_bytes) exactly; empty ones may be at any boundary.
+// Checks that the spans cover [0, data_bytes) exactly. Empty spans may be at any boundary.
 Status check_cover(const std::vector<Span>& spans, const std::vector<std::string_view>& names,
                    std::uint64_t data_bytes) {
   std::vector<std::size_t> order(spans.size());
@@ -136,8 +136,8 @@ Status check_cover(const std::vector<Span>& spans, const std::vector<std::string
   return {};
 }
 
-// {"dropped name": "kept name"} stands among other strings; a pair counts when its value is a
-// tensor here and its key is not (safetensors.torch.save_model writes them).
+// Reads pairs {"dropped name": "kept name"}, which safetensors.torch.save_model writes among other
+// strings. A string counts as such a pair if its value is the name of a tensor and its key is not.
 Status parse_metadata(const Json& json, const std::vector<std::string_view>& names,
                       FileContents& part) {
   const JsonObject* members = json.object();

@@ -35,7 +35,7 @@ struct ShardMap {
   OwnedNameMap<std::uint32_t> shard_of;  // tensor -> index into `shards`
 };
 
-// Says what a JSON file is that is not an index.
+// Returns a description of a JSON file that is not an index.
 std::string no_weight_map(const Json& json) {
   const auto has = [&](std::string_view key) {
     return json.object() != nullptr && json.find(key) != nullptr;
@@ -96,7 +96,7 @@ class Merger {
  public:
   explicit Merger(const ShardMap& map) : map_(map) {}
 
-  // Leaves tensors out of the part, which is shard number `shard`, that an earlier part replaces.
+  // Removes tensors from the part for shard number `shard` that an earlier part replaces.
   [[nodiscard]] Status keep(FileContents& part, std::uint32_t shard) {
     std::vector<TensorView> kept;
     for (TensorView& tensor : part.tensors) {

@@ -20,7 +20,7 @@ struct Source {
   std::string folder;
 };
 
-// data.pkl, its modules in the form of their state_dict().
+// Reads data.pkl. Modules are read as their state_dict().
 Result<Source> read_module(const ZipArchive& zip, Selection selection, FileContents& part) {
   TRY_ASSIGN(auto pickle, read_pickle_record(zip, "data.pkl"));
   part.facts.pickle_protocol = pickle.protocol();
@@ -30,7 +30,7 @@ Result<Source> read_module(const ZipArchive& zip, Selection selection, FileConte
   return Source{std::move(pickle), "data/"};
 }
 
-// constants.pkl, its tuple as a dict of names.
+// Reads constants.pkl, whose tuple becomes a dict of names.
 Result<Source> read_constants(const ZipArchive& zip, Selection selection, FileContents& part) {
   TRY_ASSIGN(auto pickle, read_pickle_record(zip, "constants.pkl"));
   const std::span<const NodeId> tuple = pickle.tuple(pickle.root());

@@ -193,7 +193,8 @@ class ObjectLinker {
   }
 
  private:
-  // The key of a tensor or storage in decimal, or (class, source file, source): the class.
+  // Returns the value for a persistent id. The id is the key of a tensor or storage in decimal, or
+  // (class, source file, source), which stands for the class.
   [[nodiscard]] Result<NodeId> value_of(NodeId id) {
     const auto parts = object_.tuple(id);
     if (!parts.empty() && object_.kind(parts[0]) == NodeKind::kGlobal) {

@@ -108,7 +108,7 @@ class BlockRowReader final : public BlockReader {
     return static_cast<std::size_t>(blocks * type_.bytes);
   }
 
-  // The blocks that have the columns.
+  // Returns the range of the blocks that contain the columns.
   [[nodiscard]] BlockRange range_of(const MatrixBlock& block) const {
     const std::uint64_t first = block.column / type_.values;
     return {first, (block.column + block.columns - 1) / type_.values + 1 - first};
@@ -189,7 +189,7 @@ class BlockRowReader final : public BlockReader {
     return {};
   }
 
-  // Puts a row into the parts of a matrix block.
+  // Unpacks a row into the parts of a matrix block.
   void unpack_row(const std::uint8_t* bytes, BlockRange range, const MatrixBlock& block,
                   std::uint64_t row, BlockParts& parts) const {
     std::array<std::int8_t, kMostBlockValues> codes{};

@@ -66,7 +66,7 @@ Result<std::uint64_t> read_number(GgufCursor& from, GgufType type) {
   }
 }
 
-// Keeps what is needed of a vocabulary without keeping its strings.
+// Detects duplicate tokens in a vocabulary without storing its strings.
 class TokenSet {
  public:
   Status add(const std::string& token) {

@@ -55,7 +55,7 @@ class Namer {
   }
 
  private:
-  // --- finding what a stored tensor is -----------------------------------------------------------
+  // --- identifying stored tensors ----------------------------------------------------------------
 
   Status place(std::size_t i) {
     static const RE2 kName(
@@ -252,7 +252,7 @@ class Namer {
   std::vector<GgufFound> top_;     // by role
   std::vector<GgufFound> layers_;  // by layer and role
   bool is_fused_ = false;          // the attention of this layer
-  const GgufFound* up_ = nullptr;  // of this layer, complete
+  const GgufFound* up_ = nullptr;  // of this layer, once it is complete
   RoleWeights made_;
 };
 

@@ -236,7 +236,7 @@ class Lister {
     return blocks;
   }
 
-  // `count` float32 numbers of a stored tensor, without the first `skipped`.
+  // Returns `count` float32 numbers of a stored tensor, after the first `skipped` numbers.
   [[nodiscard]] StoredTensor numbers_of(std::size_t i, std::uint64_t count,
                                         std::uint64_t skipped) const {
     StoredTensor stored =

@@ -36,7 +36,8 @@ void add_attribute(const PickledValue& object, const char* name, Parts& parts) {
   }
 }
 
-// Layers that were never filled hold None; transformers leaves them out and closes the gap.
+// Layers that were never filled contain None. Like transformers, skips them and numbers the others
+// without gaps.
 void add_of_layers(const std::vector<PickledValue>& layers, const char* attribute,
                    const std::string& list, Parts& parts) {
   std::size_t index = 0;

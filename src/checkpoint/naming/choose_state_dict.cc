@@ -219,7 +219,7 @@ Error no_dict(const Pickle& pickle) {
       {{RemedyOption::kKey, "NAME", "if there is one at a deeper level, by its dotted path"}});
 }
 
-// The values at the end of a search along a dotted key.
+// The result of a search along a dotted key.
 struct KeySearch {
   std::set<NodeId> trees;
   bool met_tensor = false;

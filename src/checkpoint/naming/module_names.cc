@@ -138,7 +138,8 @@ class Expander {
     }
   }
 
-  // The dict that BUILD gave an object; of (dict, slots) the dict. 0 = none.
+  // Returns the attribute dict that BUILD set for an object (the first part of a state (dict,
+  // slots)), or 0.
   [[nodiscard]] NodeId attributes_of(NodeId id) const {
     if (pickle_.kind(id) != NodeKind::kObject || pickle_.has_items(id)) {
       return 0;
@@ -152,8 +153,8 @@ class Expander {
     return pickle_.kind(dict) == NodeKind::kDict ? dict : 0;
   }
 
-  // Scans a dict once, however many objects share it; nullptr if it does not belong to a Python
-  // module.
+  // Scans a dict only once, even if many objects share it. Returns nullptr if the dict does not
+  // belong to a Python module.
   const Parts* python_parts(NodeId attributes) {
     if (!scanned_[attributes]) {
       scanned_[attributes] = true;
@@ -336,7 +337,8 @@ class Expander {
     return {};
   }
 
-  // The strings in a set, in the form of any protocol. False if the budget is exceeded.
+  // Collects the strings in a set, which protocols store in different forms. Returns false if the
+  // budget is exceeded.
   [[nodiscard]] bool collect_names(NodeId set, std::set<std::string_view>& names) {
     if (pickle_.kind(set) == NodeKind::kObject) {  // set([...])
       const auto arguments = pickle_.tuple(pickle_.arguments(set));

@@ -41,7 +41,8 @@ Status add_object_parts(const Pickle& pickle, NodeId id, WalkBudget& budget, Chi
   add_elements(pickle.tuple(pickle.arguments(id)), out);
   add_elements(pickle.elements(id), out);
   for (const NodeId state : pickle.states(id)) {
-    TRY(budget.visit(pickle.tuple(state).size()));  // a tuple may be many states
+    TRY(budget.visit(pickle.tuple(state).size()));  // many objects may share one tuple as their
+                                                    // state
     if (is_dict(pickle, state)) {
       TRY(add_dict_items(pickle, state, budget, out));
     }

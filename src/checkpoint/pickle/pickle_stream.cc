@@ -178,7 +178,7 @@ class Scanner {
   }
 
   const ReadSource& read_;
-  std::uint64_t next_;  // of the source, behind what text_ holds
+  std::uint64_t next_;  // position in the source after the bytes in text_
   std::uint64_t end_;
   std::uint64_t chunk_ = kFirstRead;
   std::size_t at_ = 0;  // in text_: behind the last opcode

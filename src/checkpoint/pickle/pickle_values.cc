@@ -19,7 +19,7 @@ Status PickleMachine::push_long(std::uint64_t length) {
   return push_new(PickleNode::of_number(NodeKind::kInteger, value));
 }
 
-// True if the byte string at this position was left out of the text.
+// Returns whether the byte string at this position was left out of the text.
 bool PickleMachine::is_cut(NodeKind kind, std::uint64_t length) const {
   const auto& cuts = pickle_.text_.cuts;
   return kind == NodeKind::kBytes && next_cut_ < cuts.size() &&

@@ -197,7 +197,7 @@ ReadSource matrix_floats(std::shared_ptr<const QuantizedMatrix> matrix) {
                      [&](const MatrixBlock& block, std::uint64_t at) -> Status {
                        floats.resize(static_cast<std::size_t>(block.rows * block.columns));
                        TRY(rows.read_floats(block, floats));
-                       // The ends of `out` may cut elements.
+                       // `out` may begin and end inside elements.
                        const std::uint64_t begin = (first + at) * sizeof(float);
                        const std::uint64_t from = std::max(begin, offset);
                        const std::uint64_t to = std::min<std::uint64_t>(

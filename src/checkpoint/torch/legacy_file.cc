@@ -110,8 +110,8 @@ class PersistentIds {
                                            ": its view metadata is not (key, offset, size) of a "
                                            "part of it");
     }
-    // Two views of one key would be told apart here; torch takes the first for both. Not made from
-    // the root's key, which may be long and shared by many views.
+    // Distinguishes two views of one key here, although torch uses the first view for both. The
+    // root's key is not used, because it may be long and shared by many views.
     const std::uint64_t first = static_cast<std::uint64_t>(offset) * unit;
     const std::string key = "view " + std::to_string(storages.at(root.storage_key).number) + ":" +
                             std::to_string(first) + ":" + std::to_string(size);

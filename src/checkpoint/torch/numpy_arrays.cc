@@ -90,7 +90,7 @@ Status read_shape(const Pickle& pickle, NodeId id, bool fortran, TensorDeclarati
   return {};
 }
 
-// The parts of an array; a scalar has no shape.
+// The parts of an array. The shape is empty for a scalar.
 struct Parts {
   NodeId type;
   std::optional<NodeId> shape;

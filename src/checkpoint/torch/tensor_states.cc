@@ -10,7 +10,7 @@
 namespace onnx_external {
 namespace {
 
-// Attributes may be set on a tensor; nothing that replaces its data may.
+// Accepts attributes that are set on a tensor, but nothing that replaces its data.
 Status check_attributes(const Pickle& pickle, NodeId attributes) {
   constexpr std::size_t kMaxAttributes = 64;
   TRY_ASSIGN(const auto items, few_items(pickle, attributes, kMaxAttributes, "state",

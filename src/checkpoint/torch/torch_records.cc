@@ -157,7 +157,7 @@ Result<std::uint32_t> RecordStorages::find(const std::string& name, std::uint64_
                     .compression = entry->compression,
                     .byte_order = order_,
                     .crc32 = std::nullopt};
-    if (entry->crc != 0) {  // 0 is what torch writes when told not to compute CRCs
+    if (entry->crc != 0) {  // torch writes 0 if it does not compute CRCs
       storage.crc32 = entry->crc;
     }
     part_.storages.push_back(storage);

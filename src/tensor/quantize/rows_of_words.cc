@@ -44,7 +44,7 @@ template <std::size_t... kIndex>
   return {{std::bit_cast<Bytes>(swap_codes(pairs[kIndex]))...}};
 }
 
-// The low (kHalf = 0) or high (1) halves of two registers, one byte of each in turn.
+// Interleaves the bytes of the low (kHalf = 0) or high (1) halves of two registers.
 template <std::size_t kHalf, std::size_t... kIndex>
 [[gnu::always_inline]] inline Bytes interleave(Bytes a, Bytes b,
                                                std::index_sequence<kIndex...> /*bytes*/) {

@@ -1,17 +1,17 @@
-"""Measures save-external against cp, the seed's algorithm in Python, and onnx.save_model.
+"""Measures save-external in comparison with cp, the seed's algorithm in Python, and onnx.save_model.
 
-Makes checkpoints shaped like language models (fp16, about 200 tensors) and one of many small tensors,
-with graphs to match, or (-inline) one model that holds them; runs every subject once a round,
-interleaved, each into a fresh folder; prints a Markdown table of medians, of per-round ratios and of
-peak memory.
+The script makes checkpoints shaped like language models (fp16, about 200 tensors), a checkpoint with many small
+tensors, and graphs for them. The cases with -inline have one model that contains the weights instead. Every subject
+runs once per round, each into a new folder. The Markdown table shows medians, ratios per round, and peak memory.
 
-What spoils such a measurement, and what is done about it: folders that held deleted files make creation
-slow for minutes (of many files nothing is deleted between rounds while the disk has room; of large ones
-the output goes after each run, and its pages with it); dirty pages of one run slow the next (sync before
-each run); a host that takes idle memory back makes the first use of a page slow (touch_memory before each
-run, or a full page cache); a busy core (a warning is printed).
+Several effects disturb such measurements. In a folder with many deleted files, creating files is slow for minutes;
+therefore many small files are deleted only if the disk becomes full, and only large outputs are deleted after each run,
+together with their cached pages. Dirty pages of one run slow down the next; therefore each run begins with a sync. If
+the host takes back idle memory, the first use of a page is slow; therefore memory is touched before each run, or the
+page cache is full. If a core is busy, a warning is printed.
 
-A case like 2GB-transposed (fp16) or 2GB-transposed-fp32 has large matrices, saved as they are and transposed.
+A case such as 2GB-transposed (fp16) or 2GB-transposed-fp32 has large matrices, which are saved unchanged and
+transposed.
 
 usage: compare.py --bin-dir DIR --work-dir DIR [--cases 2GB,6GB,small,1.9GB-inline] [--rounds 5]
                   [--memory touched|full-cache] [--subjects 'copy;copy, verify'] [--quick]

@@ -4,10 +4,10 @@ model.
 usage: cut.py FOLDER --bin-dir DIR [--sizes 2GB,4GB,16GB] [--peers 2GB,4GB] [--rounds 3]
               [--python PYTHON] [--goals]
 
-FOLDER gets one Llama after the other, in bfloat16 and in a sparse file, which takes no room on the
-disk and reads as zeros, and its graph as oe.transformers.export writes it with the layout `link`.
-The piece is the layer in the middle. `cut-external` is measured as a command, everything; the
-functions of Python are measured from after the imports on, each in a process of its own:
+The script writes one Llama after the other into FOLDER, in bfloat16 and as a sparse file, which takes no space on the
+disk and is read as zeros. Its graph comes from oe.transformers.export with the layout `link`. The piece is the middle
+layer. `cut-external` is measured as a whole command; Python functions are measured after the imports, each in its own
+process:
 
     read          the graph file is read: the floor
     oe.cut        the piece beside the model, synced
@@ -15,9 +15,9 @@ functions of Python are measured from after the imports on, each in a process of
     extract_model onnx.utils, for the inputs and outputs that the piece has; it loads all data
     polygraphy    `polygraphy surgeon extract`, a command, if PYTHON has it; likewise
 
-A table of Markdown is printed: medians of seconds, the largest peak of resident memory (and what
-of it was there before), the bytes that were written. --goals: exit with 1 if ours take more than
-0.3 s, or more memory than 64 MiB and 8 times the graph.
+The Markdown table shows the median seconds, the largest peak of resident memory (and how much was used before), and the
+bytes written. With --goals, the exit code is 1 if this package takes more than 0.3 s, or more memory than 64 MiB plus 8
+times the graph.
 """
 
 import argparse

@@ -4,13 +4,12 @@
     python benchmarks/decode.py FOLDER --model medium --int4 # one of 250 million, in 4 bits
     python benchmarks/decode.py FOLDER --genai               # by onnxruntime-genai as well
 
-The models are made from configs, with random weights. Each is exported once for each form of
-attention, and once by the builder; with --int4 all of them have the same quantization (blocks of
-32, symmetric, the head too, accuracy level 4). All variants run in one process, and take steps in
-turn, so that other work on the machine is fair to all. Tokens a second are medians over all rounds
-and runs, x builder. A graph with GroupQueryAttention uses one buffer for past and present caches,
-as the builder's does. With one thread, times are those of the processor, so that they mean
-something on a machine on which others work; with more, they are those of the clock.
+The models are made from configs, with random weights. Each model is exported once for each form of attention, and once
+by the builder. With --int4, all graphs have the same quantization (blocks of 32, symmetric, including the head,
+accuracy level 4). All variants run in one process and take turns, so that other work on the machine affects them
+equally. Tokens per second are medians over all rounds and runs, also as a multiple of the builder's. A graph with
+GroupQueryAttention uses one buffer for past and present caches, like the builder's graph. With one thread, processor
+time is measured, which is reliable even if other programs are running. With more threads, wall time is measured.
 """
 
 from __future__ import annotations

@@ -2,14 +2,13 @@
 
 usage: diagnose_memory.py FOLDER [--layers 32] [--hidden 1536] [--words 32000] [--graph model]
 
-FOLDER gets the model, one layer after the other in float32 and random, and the graphs of
-oe.transformers.export with the layout `link`, which is no copy. Then a process of its own runs
-oe.diagnose on one graph. Printed is a table of Markdown: the largest RssAnon (memory that belongs
-to no file, of /proc/PID/status) and RSS (which counts mapped files, too) of the process and its
-children, read 50 times a second from after the imports on; what the process held after the
-imports; seconds; the most room that its temporary files took; beside the bytes of all weights, of
-the largest piece (a layer, the embedding, lm_head), and what is allowed: the largest piece and 512
-MiB. Exits with 1 if it is more, or if anything is found wrong with the graph, which is right.
+The model is written into FOLDER layer by layer, with random float32 weights, and exported by oe.transformers.export
+with the layout `link`. Then another process runs oe.diagnose on one graph. After its imports, the largest RssAnon
+(memory that does not belong to a file) and RSS (which includes mapped files) of the process and its children are read
+50 times per second from /proc/PID/status. The Markdown table shows these, the memory after the imports, the seconds,
+and the largest size of temporary files. It also shows the size of all weights, the size of the largest piece (a layer,
+the embedding, lm_head), and the limit, which is the largest piece plus 512 MiB. The exit code is 1 if the limit is
+exceeded, or if the correct graph is reported as wrong.
 
 Needs torch, transformers, onnx, onnxruntime, safetensors and the package. Linux.
 """

@@ -3,10 +3,9 @@
 usage: diagnose_peers.py FOLDER [--layers 8] [--hidden 512] [--seed 1]
                          [--kinds element,...] [--tools ours,...] [--python PYTHON]
 
-FOLDER gets a BERT with random weights, its graph as torch.onnx.export writes it, and a copy of the
-graph for each kind of fault of tests/diagnose, planted in a place that the seed draws. (Not
-`overflow`: it needs values so large that the others' absolute tolerances mean nothing.) Each tool
-looks for each fault:
+The script writes a BERT with random weights into FOLDER, its graph from torch.onnx.export, and a copy of the graph for
+each kind of fault in tests/diagnose, planted in a place drawn by the seed. (`overflow` is left out, because its values
+are so large that the absolute tolerances of other tools are meaningless.) Each tool searches for each fault:
 
     ours     oe.diagnose: the model file and the module of torch
     verify   torch.onnx.verification.verify_onnx_program(compare_intermediates=True): the same;
@@ -15,11 +14,10 @@ looks for each fault:
              Polygraphy knows no torch; the sound one's outputs are computed before
     reduced  `polygraphy debug reduce --mode bisect`: likewise
 
-Printed is a table of Markdown: what the tool names (the module, the first value that differs, the
-nodes that are left), whether that is right; seconds, of the wall and the CPU, of the call for
-`ours` and `verify`, of the command for the others; the largest RssAnon of all its processes; and
-the bytes that it wrote.
-PYTHON is an interpreter of an environment that has Polygraphy and onnx_graphsurgeon.
+The Markdown table shows what the tool reports (the module, the first value that differs, or the remaining nodes) and
+whether the report is right. It also shows wall and CPU seconds, the largest RssAnon of all processes, and the bytes
+written. The times are those of the call for `ours` and `verify`, and of the command for the others. PYTHON is an
+interpreter in an environment that has Polygraphy and onnx_graphsurgeon.
 
 Needs torch, transformers, onnx, onnxruntime and the package. Linux.
 """

@@ -3,20 +3,19 @@
 usage: export_memory.py FOLDER [--sizes 0.1B,0.5B,1B,3B,8B,70B] [--copies-up-to 1B] [--random]
                         [--ways link,single,transformers,torch,optimum,genai] [--python PYTHON]
 
-Needs torch, transformers and the installed package. FOLDER gets one Llama after the other, its
-weights in bfloat16 in a sparse file, which takes no room on the disk and reads as zeros (or with
---random in one of random bytes). `link` and `single` are oe.transformers.export with these layouts,
-whose models are then verified against the checkpoint; the others load the model and write its
-weights anew: transformers' exporter makes the same two graphs, prefill and decode with caches;
-torch's makes one, without caches. `optimum` (in float32: with bfloat16 it fails) and `genai`, the
-builder of onnxruntime-genai, make one graph each, and are only tried if they are asked for; PYTHON
-may be an interpreter of another environment that has them. All but `link` write the weights, so
-they are tried up to a size.
+Needs torch, transformers and the installed package. The script writes one Llama after the other into FOLDER. Its
+bfloat16 weights are in a sparse file, which takes no space on the disk and is read as zeros, or with --random in a file
+of random bytes. `link` and `single` stand for oe.transformers.export with these layouts; their models are then verified
+against the checkpoint. The other ways load the model and write its weights again. The exporter of transformers makes
+the same two graphs (prefill, and decode with caches), and that of torch makes one graph without caches. `optimum` (in
+float32, because bfloat16 fails) and `genai`, the builder of onnxruntime-genai, make one graph each, and are only tried
+on request. PYTHON may be an interpreter of another environment that has them. All ways except `link` write the weights,
+so they are tried up to the size in --copies-up-to.
 
-A table of Markdown is printed: the largest RssAnon (the process's memory that belongs to no file,
-of /proc/self/status), read 50 times a second from after the imports on; the largest resident size,
-which counts mapped files, too; seconds, of the wall and of the process's threads, ours with the
-verification; the bytes that were written. What each step of ours took goes to stderr as JSON.
+The Markdown table shows the largest RssAnon (memory that does not belong to a file) and the largest resident size
+(which includes mapped files), read 50 times per second after the imports from /proc/self/status. It also shows wall and
+CPU seconds, which include the verification for this package, and the bytes written. The cost of each step of this
+package is printed to stderr as JSON.
 """
 
 import argparse

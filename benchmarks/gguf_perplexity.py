@@ -3,16 +3,15 @@
     pip install gguf xllamacpp
     python benchmarks/gguf_perplexity.py LIBRARY MODEL.gguf FOLDER IDS.npy
 
-LIBRARY is a shared library with llama.cpp's C functions, such as the xllamacpp*.so of the package
-xllamacpp or the libllama.so of llama-cpp-python (if its ggml is another library, it is loaded from
-beside it). MODEL.gguf is a Llama with a tied head, FOLDER the transformers folder it was made of,
-and IDS.npy tokens of a text that the model was not trained on.
+LIBRARY is a shared library with llama.cpp's C functions, such as the xllamacpp*.so of the package xllamacpp or the
+libllama.so of llama-cpp-python (if ggml is a separate library, it is loaded from the same folder). MODEL.gguf is a
+Llama with a tied head, FOLDER is the transformers folder from which it was made, and IDS.npy contains the tokens of a
+text that was not used for training.
 
-The first row is MODEL.gguf itself. For the others, the float weights of FOLDER are quantized to one
-type by the library's own functions, the embedding to Q6_K where llama.cpp does so, and written with
-the metadata of MODEL.gguf. llama.cpp runs with its defaults; the exports keep the codes and run on
-ONNX Runtime's CPU provider. Each sequence starts with an empty cache. In brackets: the difference
-to llama.cpp in percent, and the standard error of it.
+The first row is MODEL.gguf itself. For the others, the float weights of FOLDER are quantized to one type by the
+library's own functions, the embedding to Q6_K where llama.cpp does so, and written with the metadata of MODEL.gguf.
+llama.cpp runs with its defaults; the exports keep the codes and run on ONNX Runtime's CPU provider. Each sequence
+starts with an empty cache. The brackets contain the difference from llama.cpp in percent and its standard error.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Measure saves of the Python package in comparison with those of torch, onnx and onnx_ir.
 
-One process holds the model; each run is a forked child, which shares its pages, writes into a fresh
-folder, and reports its time and by how much its peak of memory exceeds what it began with. Subjects
-take turns within a round; printed are medians, medians of the ratios of each round, and whether
-what we want of ourselves is reached. What else spoils a measurement, and what is done about it,
-stands in compare.py; memory is touched before each run.
+One process holds the model. Each run is a forked child, which shares its pages, writes into a new folder, and reports
+its time and the increase of its peak memory. Subjects take turns within a round. The output shows medians, medians of
+the ratios in each round, and whether our goals are reached. compare.py describes other disturbances of a measurement
+and the countermeasures. Memory is touched before each run.
 
 usage: python_save.py --work-dir DIR [--bin-dir DIR] [--rounds 5] [--cases 2GB,small,...]
                       [--memory touched|full-cache] [--quick]

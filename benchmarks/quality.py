@@ -4,12 +4,12 @@
     python benchmarks/quality.py --model FOLDER --text FILE
     python benchmarks/quality.py --architectures       # the error of logits, of 16 small models
 
-Without --model it trains a Llama of 3.7 million parameters on texts that every Python has: the
-help of pydoc and the sources of the standard library. A part that it did not see is the text that
-all schemes are measured on. The first row is the default of ONNX Runtime GenAI's model builder.
+Without --model, the script trains a Llama with 3.7 million parameters on texts that every Python installation has: the
+help of pydoc and the sources of the standard library. All schemes are measured on a held-out part. The first row is the
+default of ONNX Runtime GenAI's model builder.
 
-With --architectures it takes the models of tests/quantize/coverage.py (two layers of width 128,
-random weights) and compares the logits of quantized graphs with those of the float graphs.
+With --architectures, the script uses the models in tests/quantize/coverage.py (two layers of width 128, random weights)
+and compares the logits of quantized graphs with those of the float graphs.
 """
 
 from __future__ import annotations

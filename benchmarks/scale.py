@@ -1,9 +1,9 @@
 """Measure how save-external scales: 100,000 tensors, and a checkpoint of 100 GB.
 
-The large checkpoint is a sparse file: every tensor has 64 KiB of noise and then a hole, so a disk of any
-size can hold it, and the copies, which have the holes too. Prints Markdown tables of wall time, peak memory
-and room on the disk; fails when a peak is past what the documentation promises (64 MiB, 4 KiB a tensor, 8
-times the graph file) or a copy of the sparse checkpoint is not sparse.
+The large checkpoint is a sparse file in which every tensor has 64 KiB of noise and then a hole, so it fits on a disk of
+any size. The copies have the same holes. The script prints Markdown tables of wall time, peak memory and disk usage. It
+fails if a peak exceeds the documented limit (64 MiB, 4 KiB per tensor, 8 times the graph file), or if a copy of the
+sparse checkpoint is not sparse.
 
 usage: scale.py --bin-dir DIR --work-dir DIR [--gigabytes 100] [--tensors 100000] [--quick]
 """

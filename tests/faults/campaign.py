@@ -1,4 +1,4 @@
-"""Run the fault machine in full, and write what was seen to BUILD_DIR/tests/faults/page.md.
+"""Run the complete fault machine, and write the results to BUILD_DIR/tests/faults/page.md.
 
 usage: campaign.py BUILD_DIR [--work DIR] [--only NAME] [--machine TEXT]
 
@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Name, what is done, arguments of fault_machine. A control takes a step of the protocol out.
+# Name, description, arguments of fault_machine. A control leaves out a step of the protocol.
 EXPERIMENTS = (
     ("calls", "each call that touches a file fails (EIO, ENOSPC, EDQUOT; once or from then on), is "
      "interrupted, moves fewer bytes, or is where the process is killed; first save and replacement; "

@@ -1,4 +1,4 @@
-"""Fuzz every kind of input, and write what was reached to BUILD_DIR/page.md.
+"""Fuzz every kind of input, and write the coverage to BUILD_DIR/page.md.
 
 usage: campaign.py BUILD_DIR [--seconds S | --executions N] [--jobs J] [--only NAME ...]
                    [--work DIR] [--coverage DIR] [--no-page]
@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 COUNTS = HERE / "executions.json"
 
-# What is read, the longest input, the dictionary.
+# The kind of input, its maximum length, and the dictionary.
 TARGETS = {
     "dcp": ("`.metadata` of a distributed checkpoint", 4096, "pickle"),
     "entries": ("external-data entries", 256, "entries"),
@@ -51,26 +51,26 @@ TARGETS = {
     "zip": ("torch zip file", 8192, "zip"),
 }
 
-# The readers: what takes bytes of a file apart.
+# The readers, which take the bytes of a file apart.
 READERS = re.compile(
     r"base/(byte_reader\.h|inflate|json|safe_path)|"
     r"checkpoint/(?!naming/(cache_classes|choose_state_dict|class_flattening)|checkpoint\.|open_checkpoint)|"
     r"onnx/(?!attach|placeholder)|mapping/map_file|save/(record|manifest)\.|verify/external_entry")
 
-# Those of them that take apart a format; the others make tensors and names of what they found.
+# The readers that parse a format. The others make tensors and names from the results.
 PARSERS = re.compile(
     r"base/(byte_reader|inflate|json)|mapping/map_file|save/(record|manifest)\.|"
     r"onnx/(external_data|wire_reader|wire_scan|cut_tensors)|checkpoint/(container/|pickle/|dcp/|gguf/gguf_(cursor|file)|torch/(legacy_file|pickle_bytes)|"
     r"formats/(pickle_file|safetensors|shard_index|torch_(legacy|tar|script)|exported_program))")
 
-ALLOWED_MIB = 256  # beside what the sanitizers and libFuzzer need themselves
+ALLOWED_MIB = 256  # in addition to the needs of the sanitizers and libFuzzer
 SLOW_SECONDS = 1
-# Stack traces of allocations and freed memory that is kept for long cost half of the speed.
+# Stack traces of allocations, and keeping freed memory for long, would halve the speed.
 ENVIRONMENT = {"ASAN_OPTIONS": "quarantine_size_mb=8:malloc_context_size=4", "UBSAN_OPTIONS": "print_stacktrace=1"}
 
 
 def sources() -> str:
-    """Names the code that is fuzzed."""
+    """Return an identifier of the code that is fuzzed."""
     digest = hashlib.sha256()
     for path in sorted(path for top in ("include", "src") for path in (ROOT / top).rglob("*.[hc]*")):
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
@@ -78,7 +78,7 @@ def sources() -> str:
 
 
 class Counts:
-    """The executions so far, in all campaigns and with these sources."""
+    """The number of executions so far, in all campaigns and with these sources."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -91,7 +91,7 @@ class Counts:
 
     def add(self, target: str, run: dict) -> None:
         with self.lock, COUNTS.open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # of other campaigns beside this one
+            fcntl.flock(file, fcntl.LOCK_EX)  # other campaigns may run at the same time
             self.read()
             row = self.all.setdefault(target, {"executions": 0, "seconds": 0, "peak_mib": 0})
             if row.get("sources") != self.sources:
@@ -117,7 +117,7 @@ class Campaign:
         self.findings = work / "findings"
         self.environment = {**os.environ, **ENVIRONMENT}
         if Path("/dev/shm").is_dir():
-            self.environment["TMPDIR"] = "/dev/shm"  # some targets keep a folder there
+            self.environment["TMPDIR"] = "/dev/shm"  # some targets create a folder there
         self.findings.mkdir(parents=True, exist_ok=True)
         subprocess.run([self.binaries / "fuzz_seeds", self.seeds], check=True)
 
@@ -158,7 +158,7 @@ class Campaign:
                 "seconds": int(seconds[-1]) if seconds else executions // max(rate, 1), "rate": rate}
 
     def is_false_alarm(self, target: str, path: Path) -> bool:
-        """libFuzzer reads the clock on the wall; an input is slow if the processor is busy with it."""
+        """Return whether an input is not really slow. libFuzzer measures wall time, but only processor time counts."""
         if not path.name.startswith((f"{target}-slow-unit", f"{target}-timeout")):
             return False
         process = subprocess.Popen([self.binaries / f"fuzz_{target}", path], env=self.environment,
@@ -170,7 +170,7 @@ class Campaign:
         return True
 
     def minimize(self, target: str) -> None:
-        """Keeps one input for each thing that the corpus reaches."""
+        """Keep one input for each feature that the corpus covers."""
         old = self.corpus(target)
         new = old.with_name(f"{target}.new")
         shutil.rmtree(new, ignore_errors=True)
@@ -181,7 +181,7 @@ class Campaign:
 
 
 def coverage(build: Path, campaign: Campaign) -> list:
-    """(file, lines, lines reached) of the readers, and all of them together."""
+    """Return (file, lines, lines reached) for each reader and for all readers together."""
     flags = "-fprofile-instr-generate -fcoverage-mapping"
     subprocess.run(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DCMAKE_CXX_COMPILER=clang++-14",
                     "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", f"-DCMAKE_CXX_FLAGS={flags}",

@@ -1,4 +1,4 @@
-"""Runs exported decoders by onnxruntime-genai and oe.generate, and compares tokens with transformers' generate().
+"""Runs exported decoders with onnxruntime-genai and oe.generate, and compares the tokens with transformers' generate().
 
 usage: campaign.py --work-dir FOLDER [--only NAME,...]
 
@@ -20,7 +20,7 @@ import generation_cases as cases  # noqa: E402
 
 
 def trial(name: str, work: Path) -> list[str]:
-    """Export an architecture, and return what differs; the first is what was done."""
+    """Export an architecture; return a description of the trial, followed by the differences."""
     torch.manual_seed(1)
     model = cases.save(name, work / name)
     report = oe.transformers.export(

@@ -1,4 +1,4 @@
-"""Runs the commands themselves under falling limits of address space and of threads.
+"""Runs the commands under decreasing limits on address space and threads.
 
 Each run must end in one of these ways, and never by a signal:
   0    what was saved is what an undisturbed save makes, byte for byte; what is left of the old model, if
@@ -36,12 +36,12 @@ from onnx import TensorProto, helper
 
 KIB = 1 << 10
 LIBGOMP = "ended by libgomp, nothing changed"
-NOBODY = 61234  # a user without processes, whose limit counts ours alone
+NOBODY = 61234  # a user without other processes, so that the limit counts only those of this test
 TIMEOUT = 300
 
 
 def make_graph(path: Path, shapes: dict, kind: int = TensorProto.FLOAT) -> None:
-    """All weights are inputs, which a save turns into initializers."""
+    """Write a graph in which all weights are inputs, which a save turns into initializers."""
     inputs = [helper.make_tensor_value_info(name, kind, shape) for name, shape in shapes.items()]
     nodes = [helper.make_node("Identity", [name], [f"{name}.used"]) for name in shapes]
     outputs = [helper.make_tensor_value_info(f"{name}.used", kind, None) for name in shapes]
@@ -60,7 +60,7 @@ def make_checkpoint(path: Path, shapes: dict, compressed: bool) -> None:
 
 
 def bytes_of(folder: Path) -> dict:
-    """Return the contents of an output folder, without times."""
+    """Return the contents of an output folder without times."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
         for path in sorted(folder.rglob("*"))
@@ -68,7 +68,7 @@ def bytes_of(folder: Path) -> dict:
 
 
 def state_of(folder: Path) -> dict:
-    """Return the state of a folder, to see any change: the files and their last changes."""
+    """Return the files of a folder and their modification times, to detect any change."""
     stats = [(path, path.lstat()) for path in sorted(folder.rglob("*"))]
     return {str(path): (stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in stats if not path.is_dir()} | {
         str(path): "folder" for path, _ in stats if path.is_dir()
@@ -76,7 +76,7 @@ def state_of(folder: Path) -> dict:
 
 
 class Job:
-    """A command line; a save replaces the model in `out` that `before` made there, if any."""
+    """A command line. A save replaces the model in `out` that `before` made there, if any."""
 
     def __init__(self, name: str, command: list, before: list = None, saves: bool = True, is_long: bool = False):
         self.name, self.command, self.before, self.saves, self.is_long = name, command, before, saves, is_long
@@ -151,7 +151,7 @@ class Campaign:
             self.run(job.before).check_returncode()
 
     def ending(self, result, may_fail: bool, lost_in_window: bool = False) -> str:
-        """Return how it ended, or "" for an ending that must not be."""
+        """Return how the command ended, or "" for an ending that is not allowed."""
         if result.returncode == 0:
             return "done"
         if not may_fail and not lost_in_window or result.returncode < 0:
@@ -167,7 +167,7 @@ class Campaign:
 
     def trial(self, experiment: str, job: Job, where: str, may_fail: bool, nothing_left: bool = False,
               lost_in_window: bool = False, **how) -> bool:
-        """One run in the state that `restore` made: whether it was done.
+        """Run the command once in the state that `restore` made; return whether it succeeded.
 
         nothing_left: of memory, to clear up with. lost_in_window: libgomp may end the process, and nothing else.
         """
@@ -217,7 +217,7 @@ class Campaign:
         most = 2 * least
         while not trial(most):
             most *= 2
-        # From a quarter above the least that was seen to be enough down to what the loader lacks.
+        # From a quarter above the smallest sufficient limit down to a limit that the loader exceeds.
         low, high = least, most
         while high - low > KIB:
             middle = (low + high) // 2
@@ -225,7 +225,7 @@ class Campaign:
         most = high * 5 // 4
         for number in range(self.arguments.steps):
             share = (number + self.random.random()) / self.arguments.steps
-            trial(int(most - (most - least) * share**1.5))  # more of those that get far
+            trial(int(most - (most - least) * share**1.5))  # prefers limits under which the command gets far
 
     def scarce(self, **variables) -> dict:
         return {"LD_PRELOAD": self.arguments.scarcity, **variables}
@@ -234,7 +234,7 @@ class Campaign:
         rules = [f"{rule}:{number}" for rule in ("most", "only") for number in range(8)]
         if self.arguments.steps < 20:
             rules = ["most:0", self.random.choice(rules)]
-        for rule in rules:  # one failure alone may be that of libgomp
+        for rule in rules:  # a single failure may come from libgomp
             self.trial("threads", job, f"threads {rule}", False, lost_in_window=rule.startswith("only"),
                        environment=self.scarce(SCARCE_THREADS=rule))
         self.trial("lost in the window", job, "libgomp's first thread", False, lost_in_window=True,
@@ -252,7 +252,9 @@ class Campaign:
                        environment=self.scarce(SCARCE_MEMORY=f"from:{first}"))
 
     def heal(self, job: Job) -> str:
-        """After a process without memory: the model that is there is complete, and the next save leaves nothing."""
+        """Check, after a process ran out of memory, that the present model is complete, and that the next save leaves
+        nothing behind.
+        """
         model = self.out / "model.onnx"
         if job.before and self.run([self.bin / "verify-external", "-q", model]).returncode != 0:
             return "the model that is there is not complete"
@@ -275,7 +277,9 @@ class Campaign:
             self.trial("processes", job, f"{most} processes", False, before_exec=limit)
 
     def can_be_nobody(self) -> bool:
-        """Root can, where another user reaches the commands and the work."""
+        """Return whether the test may run as another user: it is root, and that user can reach the commands and the
+        work folder.
+        """
         def become():
             os.setgid(NOBODY)
             os.setuid(NOBODY)

@@ -1,4 +1,4 @@
-"""Exports torch's operators, on the samples of torch's own tests, and compares them with eager.
+"""Exports torch's operators on samples from torch's own tests, and compares them with eager torch.
 
 usage: sweep.py [--operators REGEX] [--samples N] [--values N] [--types T,...] [--json FILE] [--page FILE]
 
@@ -48,7 +48,7 @@ def key_of(info: Any) -> str:
 
 
 def infos() -> list[Any]:
-    """Return the operators of torch's tests whose results are values, not draws or storage."""
+    """Return the operators in torch's tests whose results are values, not random or uninitialized."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     return [each for each in op_db if not RANDOM.search(each.name)]
@@ -67,7 +67,7 @@ class Sample:
         self.tensors = tuple(self.leaves[at].detach().clone() for at in self.places)
 
     def call(self, tensors: Any) -> list[Any]:
-        """Return the results that a graph has as outputs."""
+        """Return the results that become outputs of a graph."""
         import torch
         from torch.utils import _pytree as pytree
 
@@ -83,7 +83,7 @@ class Sample:
 
 
 class Group:
-    """A call with several sets of values, and what eager gives for each."""
+    """A call with several sets of values, and the eager result for each."""
 
     def __init__(self, samples: list[Sample], is_unsafe: bool = False) -> None:
         import torch
@@ -110,7 +110,7 @@ class Group:
 
 
 def extremes(tensors: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
-    """Return the same tensors with some values that are not finite, or large."""
+    """Return the tensors with some infinite, NaN or large values."""
     import torch
 
     torch.manual_seed(seed)
@@ -161,9 +161,9 @@ def module_of(groups: list[Group]) -> Any:
 
 
 def outcomes(groups: list[Group]) -> list[tuple[str, str]]:
-    """Export groups together, and by themselves those that fail; say how the graphs do on all sets.
+    """Export groups together, and those that fail one by one; return the outcomes on all sets.
 
-    If the first two groups are refused for one reason, the others are taken to be, too.
+    If the first two groups are refused for the same reason, all others are assumed to be refused for it.
     """
     together = outcomes_together(groups)
     if len(groups) == 1:
@@ -269,12 +269,12 @@ def first_line(error: BaseException) -> str:
 
 
 def work(keys: list[str], options: argparse.Namespace) -> None:
-    """Try operators, and print a line for each."""
+    """Try operators, and print a line for each operator."""
     import torch
     from torch._export import utils
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    # torch lists its operators anew for each export, which takes half the time of a small one.
+    # torch lists its operators again for each export, which takes half the time of a small export.
     listed = functools.cache(utils._collect_all_valid_cia_ops_for_namespace)
     utils._collect_all_valid_cia_ops_for_namespace = listed
     torch.set_num_threads(1)
@@ -288,7 +288,7 @@ def work(keys: list[str], options: argparse.Namespace) -> None:
 
 
 def tried(info: Any, name: str, options: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
-    """Yield what becomes of each sample of a type of elements."""
+    """Yield the outcome of each sample of an element type."""
     import torch
 
     try:
@@ -312,7 +312,7 @@ def tried(info: Any, name: str, options: argparse.Namespace) -> Iterator[tuple[s
 
 
 def swept(keys: list[str], options: argparse.Namespace) -> Iterator[tuple[str, list[Any]]]:
-    """Try operators in another process, and what is left in one more where it has ended."""
+    """Try operators in another process. If it ends early, try the remaining ones in a new process."""
     own = [sys.executable, __file__, "--samples", options.samples, "--values", options.values, "--types", options.types]
     while keys:
         begun, done = "", set()
@@ -340,7 +340,7 @@ def swept(keys: list[str], options: argparse.Namespace) -> Iterator[tuple[str, l
 
 
 def page(found: dict[str, list[Any]]) -> str:
-    """Return the counts of all outcomes, and a table of the operators that are not simply right."""
+    """Return the counts of all outcomes, and a table of the operators that are not right in all samples."""
     counts = Counter(row[1] for rows in found.values() for row in rows)
     right = sum(bool(rows) and {row[1] for row in rows} <= {RIGHT, SKIPPED} for rows in found.values())
     table: dict[tuple[int, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
@@ -364,7 +364,7 @@ def page(found: dict[str, list[Any]]) -> str:
 
 
 def reason_of(outcome: str, why: str) -> str:
-    """Return what is common to the reasons of several samples and operators."""
+    """Return the common form of a reason for several samples and operators."""
     if outcome in (EDGES, WRONG, CHECKED):
         if "does not run" in why:
             return "ONNX Runtime fails when it runs the graph"

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The places that the consumer printed hold the bytes that were saved.
+"""Checks that the places that the consumer printed contain the saved bytes.
 
 usage: check_places.py LISTING MANIFEST LEAST_COUNT
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Completion for bash: every option of --help is offered, and every word offered for an option is
-one that the command takes.
+"""Checks that bash completion offers every option in --help, and that the command accepts every word offered for an
+option.
 
 usage: completion_test.py BIN_DIR SOURCE_DIR
 """
@@ -35,12 +35,12 @@ def main():
         f'{SOURCE_DIR}/packaging/completions.bash', encoding='utf-8').read(), re.MULTILINE)
     for option in words:
         if option in ('--exporter', '--strategy', '--asserts', '--graphs', '--attention', '--for'):
-            continue  # of onnx-external, which python/tests look at
+            continue  # python/tests checks onnx-external
         command = 'inspect-external' if option == '--sort' else 'save-external'
         choices = completed(command, option, '')
         assert choices, option
         for choice in choices:
-            # A wrong choice is a usage error that names the option; without files another one is.
+            # A wrong choice is a usage error that names the option. Missing files are another usage error.
             run = subprocess.run([f'{BIN_DIR}/{command}', option, choice], capture_output=True,
                                  text=True, check=False)
             assert option not in run.stderr, run.stderr

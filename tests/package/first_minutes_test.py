@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What ./demo and ./check show while they install and build: what is being done, and what fails.
+"""Tests that ./demo and ./check show their steps and failures while they install and build.
 
 usage: first_minutes_test.py SOURCE_DIR WORK_DIR
 """
@@ -13,7 +13,7 @@ import sys
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 WORK = pathlib.Path(sys.argv[2]).resolve()
 
-# Stands in for dpkg-query, which has one package to find missing, and for apt-get and sudo.
+# Replacements for dpkg-query, which reports one package as missing, and for apt-get and sudo.
 STUBS = {
     'dpkg-query': 'case "$*" in *ninja-build) exit 1 ;; *) echo "install ok installed" ;; esac',
     'sudo': 'exec "$@"',
@@ -23,7 +23,7 @@ case "$*" in *"$BREAK") echo "E: no room on the disk"; exit 100 ;; esac''',
 
 
 def run(command, folder, terminal=False, **environment):
-    """Return the exit code, and what is printed on stdout and stderr: on a terminal, or into a pipe."""
+    """Return the exit code and the output on stdout and stderr, which are a terminal or a pipe."""
     environment = {**os.environ, **environment}
     if not terminal:
         done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE,
@@ -37,7 +37,7 @@ def run(command, folder, terminal=False, **environment):
         try:
             while piece := os.read(ours, 4096):
                 printed += piece
-        except OSError:  # the last one has closed it
+        except OSError:  # all processes have closed the terminal
             pass
     os.close(ours)
     return process.returncode, printed.decode()

@@ -1,4 +1,4 @@
-"""Chromium without a window, driven by its DevTools protocol over two pipes."""
+"""Runs headless Chromium, controlled through its DevTools protocol over two pipes."""
 
 import json
 import os
@@ -17,7 +17,7 @@ def installed() -> str | None:
 
 
 class Browser:
-    """One browser with one tab."""
+    """A browser with one tab."""
 
     def __init__(self, profile: Path) -> None:
         its_input, self._to = os.pipe()
@@ -82,7 +82,7 @@ class Browser:
         self.send("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
     def complaints(self) -> list:
-        """Errors and warnings of the page, and requests for anything but itself."""
+        """Return errors and warnings of the page, and requests for other resources."""
         found = [
             each["params"]
             for each in self.events

@@ -1,4 +1,4 @@
-"""Pages of reports, opened, clicked and looked at in Chromium.
+"""Opens report pages in Chromium, clicks on them and checks what they show.
 
 usage: page_test.py BIN_DIR WORK_DIR
 """
@@ -34,7 +34,7 @@ HOSTILE = [
 
 
 def checkpoint(path: Path, shapes: dict) -> Path:
-    """Return a safetensors file of zeros that takes no room on the disk."""
+    """Return a safetensors file of zeros that takes no space on the disk."""
     header, offset = {}, 0
     for name, shape in shapes.items():
         end = offset + 4 * shape[0] * shape[1]
@@ -54,7 +54,7 @@ def page_of(tool: Path, source: Path) -> Path:
 
 
 def page_with(report: dict, like: Path, page: Path) -> Path:
-    """Return the page of another report, which Python's report.html() would make."""
+    """Return the page for another report, as Python's report.html() would make it."""
     data = json.dumps({"title": "out/model.onnx", "left_out": [], "report": report})
     data = data.replace("<", "\\u003c").replace("&", "\\u0026")
     start, mark, rest = like.read_text(encoding="utf-8").partition('type="application/json">')
@@ -86,7 +86,7 @@ def check_hostile_names(browser: Browser, page: Path) -> None:
     assert browser.value("document.title") == page.with_suffix(".safetensors").name
     assert browser.value("document.scripts.length") == 2
     assert browser.value("document.querySelectorAll('img, iframe, object, [onload], [onerror]').length") == 0
-    # Everything that the header does not allow is refused: here, a script that a name would bring.
+    # The header forbids everything else, such as a script inside a name.
     browser.value("document.body.append(Object.assign(document.createElement('script'), {text: 'document.title = 1'}))")
     assert browser.value("document.title") == page.with_suffix(".safetensors").name
     rows = browser.value("[...document.querySelectorAll('tbody tr td:first-child')].map((each) => each.textContent)")
@@ -99,7 +99,7 @@ def check_inspection(browser: Browser, page: Path) -> None:
     value = browser.value
     assert value("document.body.scrollWidth <= innerWidth")
     boxes = value("document.getElementById('map').childElementCount")
-    # By keys: into the largest module, to the next box, and out.
+    # With keys: into the largest module, to the next box, and out.
     value("document.querySelector('#map .box').focus()")
     browser.press("Enter")
     assert names_in(browser, "#way button") == ["all", "model.layers"]
@@ -110,7 +110,7 @@ def check_inspection(browser: Browser, page: Path) -> None:
     browser.press("Escape")
     assert names_in(browser, "#way button") == ["all"]
     assert value("document.getElementById('map').childElementCount") == boxes
-    # By the pointer: a click on a module, and on the way back.
+    # With the pointer: click on a module, then on the way back.
     value("document.querySelector('#map .zooms').click()")
     assert len(names_in(browser, "#way button")) == 2
     value("document.querySelector('#way button').click()")
@@ -122,7 +122,7 @@ def check_inspection(browser: Browser, page: Path) -> None:
     assert value(f"{title}.parentElement.ariaSort") == "descending"
     value(f"{title}.click()")
     assert value(f"{title}.parentElement.ariaSort") == "ascending" and value(sizes)[0] != first
-    # The search leaves what matches, and dims the rest.
+    # The search keeps matching entries and dims all others.
     value("{const e = document.getElementById('search'); e.value = 'LAYERS.3.'; e.oninput({target: e})}")
     assert all("layers.3." in each for each in names_in(browser, "tbody td:first-child"))
     assert value("document.querySelectorAll('#map .dim').length") > 0
@@ -136,7 +136,7 @@ def check_diagnosis(browser: Browser, page: Path) -> None:
     assert names_in(browser, "#badges span:not([hidden])") == ["something is wrong"]
     assert names_in(browser, "#verdict p") == ["layer.7.dense <b>is</b> wrong"]
     assert value("document.getElementById('bytes').hidden")
-    # The page opens unfolded to the module that goes wrong, and says so in words.
+    # The page opens at the wrong module, and says so in words.
     (line,) = [each for each in names_in(browser, "#tree .leaf") if each.startswith("\u2260")]
     assert line.split("\n")[0] == "\u2260 dense" and "differs" in line, line
     assert "right itself" in names_in(browser, "#tree summary")[0]
@@ -154,7 +154,7 @@ def check_diagnosis(browser: Browser, page: Path) -> None:
 
 
 def verification() -> dict:
-    """Three tensors, of which two lie in one place, and one has two findings."""
+    """Return a verification of three tensors, two of which share their place. One has two findings."""
     found = [{"code": code, "tensor": "a.weight", "file": "d", "message": f"told by {code}"} for code in ("one", "two")]
     names = [("a.weight", 0), ("b.weight", 64), ("b.tied", 64)]
     contents = [{"name": n, "dtype": "float32", "shape": [16], "nbytes": 64, "file": "d", "offset": at} for n, at in names]
@@ -172,7 +172,7 @@ def check_verification(browser: Browser, page: Path) -> None:
 
 
 def check_looks(browser: Browser, page: Path, folder: Path) -> None:
-    """Light, dark and printed; the pictures stay in the folder."""
+    """Take pictures of the page in light, dark and printed form, which stay in the folder."""
     browser.open(page)
     papers = {}
     for scheme in ("light", "dark"):

@@ -1,4 +1,4 @@
-"""Installs the repaired wheel into a root that has Python alone, and does the main job there.
+"""Installs the repaired wheel into a root folder with only Python, and runs the main job there.
 
 usage: bare_root.py WHEEL_DIR FIXTURES WORK_DIR PYTHON
   PYTHON  an environment that has pip; its interpreter goes into the root
@@ -28,7 +28,7 @@ print(json.dumps({"executable": os.path.realpath(sys.executable),
                   "library": sysconfig.get_path("stdlib"), "pip": os.path.dirname(pip.__file__)}))
 """
 
-# What the tests of the package do at length: here it only has to work at all.
+# A short version of the package's tests, which only has to work.
 MAIN_JOB = """
 import numpy as np
 import onnx_external as oe
@@ -59,7 +59,7 @@ assert wrong.returncode == 2 and b"--no-such-option" in wrong.stderr
 
 
 def libraries_of(*files: Path) -> set[Path]:
-    """Return the shared libraries that the files need, and theirs."""
+    """Return the shared libraries that the files need, directly or indirectly."""
     found = set()
     for file in files:
         printed = subprocess.run(["ldd", file], check=True, capture_output=True, text=True).stdout
@@ -69,7 +69,7 @@ def libraries_of(*files: Path) -> set[Path]:
 
 
 def put(path: Path) -> None:
-    """Copies a file or a folder to its place in the root."""
+    """Copy a file or a folder to the same path in the root."""
     target = ROOT / path.relative_to("/")
     target.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():
@@ -82,8 +82,8 @@ def put(path: Path) -> None:
 
 
 def run_in(root: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command in another root, where it may do what it wants and sees nothing of ours."""
-    # /proc is there, as everywhere: it tells programs where they lie, and so their libraries.
+    """Run a command in another root, where it has all rights but sees nothing of this system."""
+    # /proc exists as usual, because programs use it to find their own path, and so their libraries.
     enter = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", f"--root={root}"]
     if os.geteuid() != 0:
         enter.append("--map-root-user")
@@ -99,7 +99,7 @@ def run_in(root: Path, *command: str, **environment: str) -> subprocess.Complete
 
 
 def expect_success(what: str, *command: str, **environment: str) -> str:
-    """Return the output of the command in the root; it has to succeed."""
+    """Return the output of a command in the root, which must succeed."""
     result = run_in(ROOT, *command, **environment)
     if result.returncode != 0:
         raise SystemExit(f"{what} ended with {result.returncode}:\n{result.stdout}")
@@ -108,7 +108,7 @@ def expect_success(what: str, *command: str, **environment: str) -> str:
 
 
 def get_wheels(folder: Path) -> set[Path]:
-    """Puts our wheel and numpy's into the folder; returns the system's libraries of numpy's."""
+    """Put our wheel and numpy's into the folder; return the system libraries that numpy's wheel needs."""
     download = [PYTHON, "-m", "pip", "--quiet", "--disable-pip-version-check", "download"]
     download += ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), *NUMPY]
     subprocess.run(download, check=True)
@@ -121,7 +121,7 @@ def get_wheels(folder: Path) -> set[Path]:
 
 
 def fill_root() -> str:
-    """Makes the root; returns its interpreter."""
+    """Create the root; return its interpreter."""
     printed = subprocess.run([PYTHON, "-c", ABOUT_PYTHON], check=True, capture_output=True).stdout
     about = json.loads(printed)
     executable, library = Path(about["executable"]), Path(about["library"])
@@ -129,7 +129,7 @@ def fill_root() -> str:
     print("libraries in the root:", *sorted(path.name for path in allowed))
     for path in (executable, library, *allowed):
         put(path)
-    # Modules that would bring others into the root (OpenSSL, ncurses, ...) stay out.
+    # Leaves out modules that need further libraries (OpenSSL, ncurses, ...).
     for module in (ROOT / library.relative_to("/") / "lib-dynload").glob("*.so"):
         if not libraries_of(module) <= allowed:
             module.unlink()
@@ -141,7 +141,7 @@ def fill_root() -> str:
 
 
 def check_tag() -> None:
-    """The wheel names a manylinux platform, which this machine is one of."""
+    """Check that the wheel names a manylinux platform that this machine supports."""
     tag = re.search(r"-manylinux_(\d+)_(\d+)_[a-z0-9_]+\.whl$", WHEEL.name)
     assert tag, WHEEL.name
     ours = os.confstr("CS_GNU_LIBC_VERSION").split()[1].split(".")
@@ -160,13 +160,13 @@ def main() -> None:
     python = fill_root()
     pip = [python, "-m", "pip", "--disable-pip-version-check", "--no-cache-dir", "--quiet"]
     pip += ["install", "--no-index", "--no-compile", "--find-links", "/wheels"]
-    # As any user does; numpy comes along because the wheel asks for it.
+    # Installed like any user would; numpy is installed as a dependency of the wheel.
     expect_success("pip", *pip, "onnx-external", PYTHONPATH="/pip")
     scripts = "import sysconfig; print(sysconfig.get_path('scripts'))"
     folder = expect_success("python", python, "-c", scripts).strip()
     expect_success("the main job", python, "-c", MAIN_JOB)
     expect_success("the commands", python, "-c", COMMANDS, folder)
-    # In a home: another place, as far from the commands as pip puts it.
+    # In a home folder, where pip puts the package far from the commands.
     expect_success("pip", *pip, "--user", "--force-reinstall", "onnx-external", PYTHONPATH="/pip")
     expect_success("the commands in a home", python, "-c", COMMANDS, "/home/.local/bin")
 

@@ -1,4 +1,4 @@
-"""Measure the share of float weights that become codes, in graphs that oe.transformers.export makes.
+"""Measure the share of float weights that become codes in graphs from oe.transformers.export.
 
 usage: coverage.py MATRIX_EDITS WORK_DIR [NAME...]     (docs/quantize.md has the table)
 """
@@ -88,7 +88,7 @@ MODELS = {
     "ViT": ("ViTForImageClassification", {**TEXT, "image_size": 32, "patch_size": 8}),
     "Whisper": ("WhisperForConditionalGeneration", WHISPER),
 }
-SCHEME = ("int4/32", "int8", "0", "64", "16", "matmulnbits")  # as matrix_edits.cc takes them
+SCHEME = ("int4/32", "int8", "0", "64", "16", "matmulnbits")  # as matrix_edits.cc expects them
 
 
 def export(name: str, folder: Path) -> Path:
@@ -105,7 +105,7 @@ def export(name: str, folder: Path) -> Path:
 
 
 def coverage(program: str, model: Path, folder: Path) -> str:
-    """Return the share, and the weights of two dimensions and more that stay in float."""
+    """Return the share, and the weights with at least two dimensions that stay in float."""
     run = subprocess.run(
         [program, model, folder / "edited.onnx", *SCHEME],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Nodes that read codes give what the dequantized weights give in the float graph, by ONNX Runtime.
+"""Tests that nodes that read codes compute the same as the float graph with dequantized weights.
 
 usage: matrices_test.py MATRIX_EDITS WORK_DIR [CASE]
 """
@@ -14,7 +14,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 OPSET = 21
-MOST = 1e-6  # of the largest output
+MOST = 1e-6  # as a fraction of the largest output
 LEVELS = (
     onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
     onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -28,7 +28,7 @@ SCHEMES = (
 
 
 class Graph:
-    """A graph that a case builds: nodes, weights, inputs with a value each, outputs."""
+    """The graph of a case: nodes, weights, inputs with one value each, outputs."""
 
     def __init__(self, seed: int = 0):
         self.random = np.random.default_rng(seed)
@@ -88,7 +88,7 @@ class Graph:
         )
 
 
-# --- the cases: each fills a graph, and returns how many matrices become codes --------------------
+# --- cases: each fills a graph, and returns the number of matrices that become codes
 
 
 def matmul(g: Graph) -> int:
@@ -97,13 +97,13 @@ def matmul(g: Graph) -> int:
 
 
 def vector(g: Graph) -> int:
-    """One row without a dimension of its own."""
+    """Multiply a vector instead of a matrix."""
     g.output(g.node("MatMul", [g.input("x", 128), g.weight("w", 128, 48)], "y"))
     return 1
 
 
 def odd_columns(g: Graph) -> int:
-    """No block divides K, and there are an odd number of blocks and rows."""
+    """Use a K that no block size divides, and odd numbers of blocks and rows."""
     g.output(g.node("MatMul", [g.input("x", 3, 72), g.weight("w", 72, 17)], "y"))
     return 1
 
@@ -124,7 +124,7 @@ def gemm_rows(g: Graph) -> int:
 
 
 def gemm_columns(g: Graph) -> int:
-    """GPT-2's Conv1D."""
+    """Build a Conv1D like that of GPT-2."""
     g.output(g.node("Gemm", [g.input("x", 5, 128), g.weight("w", 128, 48), g.weight("b", 48)], "y"))
     return 1
 
@@ -141,7 +141,7 @@ def gemm_adds_a_matrix(g: Graph) -> int:
 
 
 def tied(g: Graph) -> int:
-    """Head and embedding read one table."""
+    """Tie the head to the embedding."""
     table = g.weight("embed.weight", 96, 128)
     g.node("Gather", [table, g.ids("ids", 96, 2, 5)], "h")
     g.node("Transpose", [table], "head", perm=[1, 0])
@@ -172,7 +172,7 @@ def no_ids(g: Graph) -> int:
 
 
 def mixtral(g: Graph) -> int:
-    """Experts [E, N, K], transposed and split."""
+    """Transpose and split experts [E, N, K]."""
     g.node("Transpose", [g.weight("experts", 4, 48, 128)], "t", perm=[0, 2, 1])
     g.node("Split", ["t"], *(f"s{e}" for e in range(4)), axis=0, num_outputs=4)
     g.integers("axes", 0)
@@ -184,7 +184,7 @@ def mixtral(g: Graph) -> int:
 
 
 def gpt_oss(g: Graph) -> int:
-    """Experts [E, K, N], split by sizes."""
+    """Split experts [E, K, N] by sizes."""
     sizes = g.integers("sizes", 1, 1, 1)
     g.node("Split", [g.weight("experts", 3, 128, 48), sizes], *(f"s{e}" for e in range(3)), axis=0)
     g.integers("axes", 0)
@@ -196,7 +196,7 @@ def gpt_oss(g: Graph) -> int:
 
 
 def selected(g: Graph) -> int:
-    """Experts that a scalar index takes, and a slice of rows."""
+    """Select experts by a scalar index, and take a slice of rows."""
     experts = g.weight("experts", 2, 128, 48)
     x = g.input("x", 3, 128)
     for e in range(2):
@@ -217,7 +217,7 @@ def selected(g: Graph) -> int:
 
 
 def reshaped(g: Graph) -> int:
-    """Joined axes, as projections of heads have."""
+    """Join axes, as in projections of heads."""
     shape = g.integers("shape", 0, -1)
     g.node("Reshape", [g.weight("w", 128, 4, 16), shape], "flat")
     g.output(g.node("MatMul", [g.input("x", 5, 128), "flat"], "y"))
@@ -232,7 +232,7 @@ def bfloat16_on_disk(g: Graph) -> int:
 
 
 def bfloat16_table_on_disk(g: Graph) -> int:
-    """Return a tied table: its rows are converted behind the lookup."""
+    """Build a tied embedding whose rows are converted after the Gather."""
     table = g.weight("w", 48, 128, dtype="bfloat16")
     g.node("Gather", [table, g.ids("ids", 48, 2, 5)], "h")
     g.node("Cast", ["h"], "x", to=TensorProto.FLOAT)
@@ -260,7 +260,7 @@ def embedding_of_float16(g: Graph) -> int:
 
 
 def branches(g: Graph) -> int:
-    """Return an If whose bodies read weights of the outer graph, and one of their own."""
+    """Build an If whose bodies read weights of the outer graph and a weight of their own."""
     x = g.input("x", 5, 128)
     outer = g.weight("w", 128, 48)
     g.inputs["c"] = np.array(True)
@@ -277,7 +277,7 @@ def branches(g: Graph) -> int:
 
 
 def shared(g: Graph) -> int:
-    """Two nodes read one weight."""
+    """Let two nodes read the same weight."""
     w = g.weight("w", 128, 128)
     g.node("MatMul", [g.input("x", 5, 128), w], "h")
     g.node("Relu", ["h"], "r")
@@ -336,7 +336,7 @@ def pack(codes: np.ndarray, bits: int) -> np.ndarray:
 
 
 def quantize(rows: np.ndarray, matrix: dict, dtype: type) -> tuple:
-    """Returns codes, scales and zero points as bytes, and the dequantized rows."""
+    """Return codes, scales and zero points as bytes, and the dequantized rows."""
     bits, block = matrix["bits"], matrix["block"]
     n, k = rows.shape
     padded = np.zeros((n, -(-k // block) * block), np.float32)
@@ -351,7 +351,7 @@ def quantize(rows: np.ndarray, matrix: dict, dtype: type) -> tuple:
     else:
         scales = (np.maximum(high, -low) / (2 ** (bits - 1) - 1)).astype(dtype)
         zeros = np.full(scales.shape, 2 ** (bits - 1), np.float32)
-    scales[scales == 0] = 1  # of a block of zeros
+    scales[scales == 0] = 1  # the block is zero
     wide = scales.astype(np.float32)[..., None]
     codes = np.clip(np.round(blocks / wide) + zeros[..., None], 0, top).astype(np.uint8)
     exact = ((codes - zeros[..., None]) * wide).reshape(n, -1)[:, :k]
@@ -360,7 +360,7 @@ def quantize(rows: np.ndarray, matrix: dict, dtype: type) -> tuple:
 
 
 def fill(model: onnx.ModelProto, matrices: list, folder: Path) -> onnx.ModelProto:
-    """Writes the new tensors of each matrix, and returns the float model with dequantized weights."""
+    """Write the new tensors of each matrix; return the float model with dequantized weights."""
     floats = onnx.ModelProto()
     floats.CopyFrom(model)
     weights = {tensor.name: tensor for tensor in floats.graph.initializer}
@@ -389,7 +389,7 @@ def fill(model: onnx.ModelProto, matrices: list, folder: Path) -> onnx.ModelProt
         array.reshape(-1)[places] = exact
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     for node in floats.graph.node:
-        if node.op_type == "Cast" and node.input[0] in weights:  # which is no bfloat16 any more
+        if node.op_type == "Cast" and node.input[0] in weights:  # the weight is no longer bfloat16
             node.op_type = "Identity"
             del node.attribute[:]
     return floats
@@ -405,7 +405,7 @@ def results(model, level, feeds: dict) -> list:
 
 
 def fuses_all_products(path: Path) -> bool:
-    """Tell whether ONNX Runtime makes MatMulNBits of each product in the standard form."""
+    """Return whether ONNX Runtime fuses each product in the standard form into MatMulNBits."""
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(path.with_name("optimized.onnx"))
     options.log_severity_level = 3
@@ -425,7 +425,7 @@ def difference(got: list, wanted: list) -> float:
 
 
 def float_in_standard_form(case, head: str) -> int:
-    """Return how many have rows that no block divides, or that cannot be gathered as codes."""
+    """Return the number of matrices with rows that no block divides, or that cannot be gathered as codes."""
     gathers = case in (
         tied_after_a_norm,
         gathered_from_the_end,
@@ -436,7 +436,7 @@ def float_in_standard_form(case, head: str) -> int:
 
 
 def check(case, scheme: str, head: str, form: str, program: str, folder: Path) -> str:
-    """Returns what is wrong, or nothing."""
+    """Return the fault, or nothing."""
     g = Graph()
     wanted = case(g)
     if form == "qdq":

@@ -25,7 +25,7 @@ from generation_cases import ARCHITECTURES, by_ours, rows_of, same_until_the_end
 
 
 def values_of(parts: dict[str, np.ndarray], record: dict[str, Any]) -> torch.Tensor:
-    """Return the numbers that codes stand for, as docs/quantize.md says."""
+    """Return the values that codes represent, by the rule of docs/quantize.md."""
     scheme, rows, columns = record["scheme"], record["rows"], record["columns"]
     bits, block = scheme["bits"], scheme["block"]
     blocks = -(-columns // block)
@@ -43,7 +43,7 @@ def values_of(parts: dict[str, np.ndarray], record: dict[str, Any]) -> torch.Ten
 
 
 def places_of(key: Any, places: dict[str, torch.Tensor], derived: dict[str, Any]) -> torch.Tensor:
-    """Return where each element of a key, or of what is made of keys, lies among all weights."""
+    """Return the position of each element of a key or a derived tensor among all weights."""
     given = {"key": key} if isinstance(key, str) else key
     if "key" in given:
         name = given["key"]
@@ -66,7 +66,7 @@ def places_of(key: Any, places: dict[str, torch.Tensor], derived: dict[str, Any]
 
 
 def dequantize(model: Path, checkpoint: Path) -> int:
-    """Give a checkpoint the values of a model's codes, and return how many matrices there are."""
+    """Write the dequantized values of a model into a checkpoint; return the number of matrices."""
     manifest = json.loads(model.with_suffix(".manifest.json").read_text())
     tensors = {each.name: each for each in onnx.load(model).graph.initializer}
     weights = load_file(checkpoint)
@@ -98,7 +98,7 @@ def dequantize(model: Path, checkpoint: Path) -> int:
 
 
 def judge(name: str, folder: Path) -> str:
-    """Return what is not equal, or nothing."""
+    """Return the difference, or nothing."""
     given, out = folder / "model", folder / "out"
     model = save(name, given)
     how = oe.Quantize("int4/32", accuracy_level=0)
@@ -116,7 +116,7 @@ def judge(name: str, folder: Path) -> str:
 
 
 def main() -> None:
-    """Compare all, and name those that differ."""
+    """Compare all decoders, and print those that differ."""
     work = Path(sys.argv[1])
     differ = [each for each in sys.argv[2:] or ARCHITECTURES if judge(each, work / each)]
     if differ:

@@ -1,4 +1,4 @@
-"""Measure the cost of rewriting beside a plain export: a BERT of 12 layers, and a small module.
+"""Measure the cost of rewriting in comparison with a plain export, for a BERT with 12 layers and a small module.
 
 usage: python tests/rewriting/cost.py [--times 3]
 
@@ -28,7 +28,7 @@ LAYERS = 12
 
 
 class Clamps(nn.Module):
-    """A layer behind which large values are clamped, as BART does it."""
+    """A layer after which large values are clamped, as in BART."""
 
     def __init__(self, layer: nn.Module, tests: bool) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def bert(tests: bool) -> tuple[nn.Module, dict[str, torch.Tensor]]:
 
 
 class Small(nn.Module):
-    """Five tests, or none."""
+    """A module with five conditions or none."""
 
     def __init__(self, tests: bool) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ def main() -> int:
     torch.set_num_threads(1)
     print("| module | plain | rewritten | times as long |\n|---|---|---|---|")
     for name, make in (("five tests", small), (f"BERT, a test in each of {LAYERS} layers", bert)):
-        seconds(make, False)  # imports, and caches of torch
+        seconds(make, False)  # for imports and torch's caches
         spent: dict[bool, list[float]] = {False: [], True: []}
         for _ in range(times):
             for tests in spent:

@@ -1,4 +1,4 @@
-"""Entries of the zoo: a module, the inputs that take all of its branches, and the expected result."""
+"""Entries of the zoo: a module, inputs that take all of its branches, and the expected result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEED = 32
 
 @dataclass(frozen=True)
 class Entry:
-    """One module of the zoo."""
+    """A module of the zoo."""
 
     name: str
     """Group and number, as in "A07"."""
@@ -36,12 +36,12 @@ class Entry:
         return self.make().eval()
 
     def sets(self) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-        """Positional inputs and those by name, for each set."""
+        """Return the positional inputs and those by name, for each set."""
         torch.manual_seed(SEED + 1)
         return [((), one) if isinstance(one, dict) else (one, {}) for one in self.make_sets()]
 
     def dynamic_shapes(self) -> Any:
-        """As torch.export takes them."""
+        """Return the dynamic shapes for torch.export."""
 
         def of(dims: tuple[int, ...]) -> dict[int, Any]:
             return {dim: torch.export.Dim.DYNAMIC for dim in dims}
@@ -86,12 +86,12 @@ def zoo(transformers: bool = True) -> dict[str, Entry]:
 
 
 def up(*shape: int) -> torch.Tensor:
-    """Positive numbers."""
+    """Return positive numbers."""
     return torch.rand(*shape) + 0.1
 
 
 def down(*shape: int) -> torch.Tensor:
-    """Negative ones."""
+    """Return negative numbers."""
     return -torch.rand(*shape) - 0.1
 
 

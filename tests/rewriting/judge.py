@@ -1,4 +1,4 @@
-"""Judges ways to export modules whose Python depends on values: every entry of the zoo, on ONNX Runtime.
+"""Judges ways to export modules with data-dependent control flow, with every entry of the zoo on ONNX Runtime.
 
 usage: python tests/rewriting/judge.py --way torch.onnx --way ours [--only A,B03] [--json FILE] [--page FILE]
 
@@ -74,7 +74,7 @@ def by_ours(entry: Entry, path: str) -> str:
 
 
 def by_rewriter(entry: Entry, path: str) -> str:
-    """Export by the rewriter alone, whether or not a plain export is right: what `ours` does at last."""
+    """Export with the rewriter, which `ours` uses as a last resort, even if a plain export is right."""
     from onnx_external._control_flow.rewriter import Rewriter
     from onnx_external.torch._converting import converted
     from onnx_external.torch._tracing import trace
@@ -105,12 +105,12 @@ def eager(module: torch.nn.Module, one: tuple[Any, Any]) -> list[np.ndarray]:
 
 
 def plain(values: Any) -> Any:
-    """Outputs of transformers as a tuple."""
+    """Return outputs of transformers as a tuple."""
     return values.to_tuple() if hasattr(values, "to_tuple") else values
 
 
 def unlike(wanted: list[np.ndarray], got: list[np.ndarray], numbers_may_miss: bool = True) -> str:
-    """Return the first difference, in words."""
+    """Return the first difference in words."""
     if len(wanted) != len(got):
         return f"{len(got)} outputs instead of {len(wanted)}"
     for n, (one, other) in enumerate(zip(wanted, got, strict=True)):
@@ -153,7 +153,7 @@ def first_line(error: BaseException) -> str:
 
 
 def is_refusal(error: BaseException, way: str) -> bool:
-    """Return whether an exception is meant for the user. For torch's own way, any is."""
+    """Return whether an exception is meant for the user. For torch's own exporters, every exception counts."""
     names = {each.__name__ for each in type(error).__mro__}
     return way == "torch.onnx" or bool(names & {"Refused", "ExportError"})
 
@@ -273,7 +273,7 @@ def arguments() -> argparse.Namespace:
 
 
 def warm() -> None:
-    """Import what every process needs, once: they are forks of this one."""
+    """Import the modules that every process needs only once, because all processes are forks of this one."""
     import onnx_external as oe
 
     logging.disable(logging.ERROR)
@@ -284,7 +284,7 @@ def warm() -> None:
         session(path)
         oe.torch.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),), str(Path(folder) / "ours/model.onnx"))
     gc.collect()
-    gc.freeze()  # what all of them have is no garbage: to look for some in it takes a third of an export's time
+    gc.freeze()  # shared objects are not garbage, and examining them takes a third of an export's time
 
 
 def main() -> int:

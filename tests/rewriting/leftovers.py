@@ -1,4 +1,4 @@
-"""State that a rewriting could leave behind, recorded before and after, and compared."""
+"""Compares the state that a rewriting could leave behind, before and after."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 
 def functions_of(space: dict[str, Any]) -> dict[str, types.FunctionType]:
-    """Return the functions of a module of Python, and of its classes."""
+    """Return the functions of a Python module and its classes."""
     found = {}
     for name, each in space.items():
         if isinstance(each, types.FunctionType):
@@ -34,7 +34,7 @@ def is_traced(value: Any) -> bool:
 
 
 def taken(module: nn.Module) -> dict[str, Any]:
-    """Return all of it, by name. What a module's attributes hold is not compared: it may keep what it computed."""
+    """Return the state by name. Values in a module's attributes are left out, because a module may store results."""
     space = vars(sys.modules[type(module).__module__])
     codes = {f"code of {name}": each.__code__ for name, each in functions_of(space).items()}
     return {
@@ -68,7 +68,7 @@ def taken(module: nn.Module) -> dict[str, Any]:
 
 
 def left(before: dict[str, Any], module: nn.Module) -> str:
-    """Return the first thing that is not as it was, in words."""
+    """Return the first difference in words."""
     after = taken(module)
     for name in {**before, **after}:
         if before.get(name) != after.get(name):

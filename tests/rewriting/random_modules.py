@@ -1,4 +1,5 @@
-"""Random modules, rewritten: eager and ONNX Runtime compute what the module does, or it is refused; never else.
+"""Tests that rewritten random modules compute the same as the module, in eager mode and on ONNX Runtime, or are
+refused.
 
 usage: python tests/rewriting/random_modules.py --count 5000 --seed 1 --jobs 2 [--export-every 1] [--json FILE]
 
@@ -54,7 +55,7 @@ CHUNK = 20
 
 @dataclass
 class Result:
-    """The verdict on a module."""
+    """The verdict on one module."""
 
     rank: str
     """eager (it was not exported), right, refused, unstable (so is the module), fails, WRONG, or left behind."""
@@ -66,7 +67,7 @@ class Result:
 
 
 def loaded(text: str, name: str, folder: str) -> torch.nn.Module:
-    """Return the module of a source, which stands in a file, since a rewriter reads it."""
+    """Load a module from source. The source is written to a file, because the rewriter reads it."""
     path = Path(folder) / f"{name}.py"
     path.write_text(text)
     spec = importlib.util.spec_from_file_location(name, path)
@@ -107,7 +108,7 @@ def in_eager(rewriter: Any, module: torch.nn.Module, sets: list[Any]) -> str:
 
 
 def by_graph(rewriter: Any, sets: list[Any], folder: str) -> Result:
-    """Judge a graph that the exporter has not checked, so that the rewriting is judged."""
+    """Judge a graph that the exporter has not checked, so that only the rewriting is judged."""
     import onnx_external as oe
 
     module = rewriter.module
@@ -143,7 +144,9 @@ def by_graph(rewriter: Any, sets: list[Any], folder: str) -> Result:
 
 
 def at_an_edge(module: torch.nn.Module, one: Any, got: Any) -> bool:
-    """Return whether the module returns that also for inputs that differ by rounding: `mean of softmax * 0.6 > 0.2`."""
+    """Return whether the module returns the same for inputs that differ by rounding, as in `mean of softmax * 0.6 >
+    0.2`.
+    """
     for n in range(EDGES):
         torch.manual_seed(n)
         near = pytree.tree_map_only(torch.Tensor, lambda x: x * (1 + 1e-6 * torch.randn_like(x)), one)
@@ -153,13 +156,13 @@ def at_an_edge(module: torch.nn.Module, one: Any, got: Any) -> bool:
 
 
 def judged(text: str, seed: int, export: bool) -> Result:
-    """Return all that is checked of one module."""
+    """Return the results of all checks of one module."""
     from onnx_external._control_flow.rewriter import Rewriter
 
     name = f"random_{seed}_{os.getpid()}"
     with tempfile.TemporaryDirectory() as folder, quiet():
         module, sets = loaded(text, name, folder), input_sets(seed)
-        results(module, sets)  # attributes that forward sets are there before anything is compared
+        results(module, sets)  # so that attributes set by forward exist before anything is compared
         before = leftovers.taken(module)
         try:
             try:
@@ -182,7 +185,7 @@ def judged(text: str, seed: int, export: bool) -> Result:
 
 @contextlib.contextmanager
 def observed_already(rewriter: Any) -> Iterator[None]:
-    """Let an export take this rewriter, which has run the module and compared it in eager mode."""
+    """Let an export use this rewriter, which has already run the module and compared it in eager mode."""
     from onnx_external.torch._rewritten import ModuleWays
 
     plain = ModuleWays.observed, rewriter.check
@@ -194,7 +197,7 @@ def observed_already(rewriter: Any) -> Iterator[None]:
 
 
 def prepare() -> None:
-    """Do once what every export would do anew: half of the time of a small module goes into it."""
+    """Do the preparations once that every export would repeat, which take half the time of a small module."""
     from torch.onnx._internal.exporter import _registration
 
     import onnx_external.torch  # noqa: F401  which every process needs
@@ -214,8 +217,8 @@ def prepare() -> None:
     _registration.ONNXRegistry.from_torchlib = staticmethod(from_torchlib)
     judged(source_of(0), 0, export=True)  # what is imported or registered at the first export
     gc.collect()
-    # What is there stays: looking through it for what can go is a third of an export. The modules
-    # are made afterwards, so that the rewriter, which asks gc for functions, finds theirs.
+    # Existing objects are frozen, because examining them takes a third of an export. The modules are made afterwards,
+    # so that the rewriter finds their functions through gc.
     gc.freeze()
 
 
@@ -231,7 +234,7 @@ def quiet() -> Iterator[None]:
 
 
 def smaller(text: str) -> Iterator[str]:
-    """Sources with one statement less, or with an `if` that became its branch."""
+    """Yield sources with one statement less, or with an `if` replaced by its branch."""
     tree = ast.parse(text)
     places = [
         (n, name, i)
@@ -264,7 +267,7 @@ def runs(text: str, seed: int) -> bool:
 
 
 def shrunk(text: str, fails: Callable[[str], bool], seconds: float = 60) -> str:
-    """Return the smallest source that still fails, of those that are found in time."""
+    """Return the smallest failing source that is found in time."""
     end = time.monotonic() + seconds
     found = True
     while found:
@@ -279,7 +282,7 @@ def shrunk(text: str, fails: Callable[[str], bool], seconds: float = 60) -> str:
 
 
 def kind_of(result: Result) -> str:
-    """Results of one kind have one cause, as far as words tell."""
+    """Return the kind of a result. Results of the same kind probably have the same cause."""
     words = re.sub(r"\d[\d.]*", "#", result.words)[:60]
     return f"{result.rank}: {words}"
 
@@ -297,7 +300,9 @@ def smallest(seed: int, result: Result, export: bool) -> str:
 
 
 class LateError(BaseException):
-    """A module took too long; no exporter takes it for an error of the module, which would be a refusal."""
+    """Raised if a module takes too long. Exporters do not mistake it for an error of the module, which would count as a
+    refusal.
+    """
 
 
 def with_limit(seed: int, export: bool) -> Result:
@@ -325,7 +330,7 @@ def work(seeds: list[tuple[int, bool]], pipe: Any) -> None:
 
 
 def run_all(seeds: list[tuple[int, bool]], jobs: int, done: Callable[[int, Result], None]) -> None:
-    """Judge in `jobs` processes at a time, each for some of the modules."""
+    """Judge the modules in `jobs` processes at a time."""
     context = multiprocessing.get_context("fork")
     chunks = [seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK)]
     running: dict[Any, tuple[Any, list[int]]] = {}
@@ -346,7 +351,7 @@ def run_all(seeds: list[tuple[int, bool]], jobs: int, done: Callable[[int, Resul
             except EOFError:
                 process.join()
                 del running[pipe]
-                if left:  # the first of them took the process with it
+                if left:  # the first of these modules ended the process
                     done(left[0], Result("fails", f"the process ended with {process.exitcode}"))
                     exports = dict(seeds)
                     if left[1:]:

@@ -1,4 +1,4 @@
-"""Random modules, as source: typed enough that eager always runs them.
+"""Generates the source of random modules, with types, so that eager torch can always run them.
 
 The types of names: T: rows of the batch, (n, 3); V: three numbers; S: one number; K: a count of Python's that
 comes out of a tensor; N: a size, or a constant of Python. What a loop computes again and again is bounded by tanh.
@@ -30,7 +30,7 @@ class Module(nn.Module):
 
 @dataclass
 class Scope:
-    """The names that are bound at one place, by type, and where it is."""
+    """The names that are bound at a place, by type, and the place."""
 
     names: dict[str, str] = field(default_factory=dict)
     in_loop: bool = False
@@ -52,7 +52,7 @@ class Scope:
 
 
 class Generator:
-    """Makes the source of one module."""
+    """Generates the source of one module."""
 
     def __init__(self, seed: int, statements: int = 9) -> None:
         self.seed = seed
@@ -299,7 +299,7 @@ class Generator:
         return lines
 
     def carries(self, scope: Scope, lines: list[str]) -> None:
-        """Names that a loop changes are bound before it."""
+        """Bind the names that a loop changes before the loop."""
         for kind in self.random.sample(TENSORS, self.random.randint(1, 2)):
             if not [name for name in scope.of(kind) if name.startswith("a")]:
                 name = self.new()
@@ -380,7 +380,7 @@ class Generator:
             inner = scope.inner(lists={name: True}, returns=False, in_loop=False)
             inner.names = dict(scope.names)
             lines += self.block(inner, most=2)
-            # Names that the block bound are bound here, too.
+            # Names that the block binds are also bound here.
             scope.names.update(inner.names)
             lines += [f"if {self.test(scope)}:", f"    {name}.append({self.bounded(scope, 'V')})"]
         scope.names[result] = "V"

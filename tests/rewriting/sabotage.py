@@ -1,4 +1,4 @@
-"""Faults that are planted in the rewriter, each of which the judges must find.
+"""Plants faults in the rewriter, all of which the judges must find.
 
 usage: python tests/rewriting/sabotage.py [--only NAME,...] [--page FILE]
 
@@ -45,7 +45,7 @@ def fault(what: str) -> Callable[[Fault], Fault]:
 
 
 def everywhere(before: Any, after: Any) -> None:
-    """Exchange a function wherever a module of the rewriter has it."""
+    """Replace a function in every module of the rewriter that uses it."""
     places = [
         (module, name)
         for path, module in list(sys.modules.items())
@@ -185,7 +185,7 @@ def chain() -> None:
 
 
 def found() -> str:
-    """Return the first entry or module of the slice that is wrong; nothing without a fault."""
+    """Return the first wrong entry or module of the slice, or nothing if all are right."""
     words = random_found(range(RANDOM), export=False)
     if words:
         return words
@@ -218,7 +218,7 @@ def attempt(name: str, pipe: Any) -> None:
 
 
 def judged(name: str) -> str:
-    """In a process of its own, which the fault dies with."""
+    """Judge a fault in its own process, so that the fault ends with the process."""
     context = multiprocessing.get_context("fork")
     mine, its = context.Pipe(duplex=False)
     process = context.Process(target=attempt, args=(name, its))

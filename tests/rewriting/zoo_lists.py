@@ -1,4 +1,4 @@
-"""F: lists that grow, windows, what an index chooses, and algorithms as they are written down."""
+"""F: growing lists, windows, indexing, and algorithms written in plain Python."""
 
 from __future__ import annotations
 

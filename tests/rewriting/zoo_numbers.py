@@ -1,4 +1,4 @@
-"""C: numbers out of tensors."""
+"""C: Python numbers from tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A: tests on tensors."""
+"""A: conditions on tensors."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ class A23_Match(Base):
 
 
 class Gate:
-    """A plain object that has a test in a method."""
+    """A plain object with a condition in a method."""
 
     limit = 0.0
 
@@ -696,7 +696,7 @@ class A58_AllClose(Base):
 
 @dataclass
 class Pair:
-    """Two tensors, and how many were changed."""
+    """Two tensors, and the number of changed ones."""
 
     first: torch.Tensor
     second: torch.Tensor

@@ -1,4 +1,4 @@
-"""E: classes of transformers 5 that have control flow, tiny, with inputs of several sizes."""
+"""E: tiny models of transformers 5 classes with control flow, and inputs of several sizes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def add(
     patched: bool = False,
     refused: str | None = None,
 ) -> None:
-    """Put a class into the zoo: `half` computes in float16."""
+    """Add a class to the zoo. `half` computes in float16."""
 
     def make() -> nn.Module:
         import transformers
@@ -284,7 +284,7 @@ for name, model, more in (
 
 
 class Pictures(nn.Module):
-    """The vision tower of Qwen2-VL alone."""
+    """The vision tower of Qwen2-VL."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Counts the files of this project that a save enters before the first byte of a tensor is moved.
+"""Counts the source files that a save executes before the first byte of a tensor is copied.
 
 usage: route_test.py TRACED_SAVE_EXTERNAL SOURCES WORK_FOLDER
 
@@ -21,11 +21,11 @@ from onnx import TensorProto, helper
 
 COUNTED = ("tools/save_external", "src/jobs/", "src/save/", "src/base/copy_range")
 MOST = 23
-ELEMENTS = 1 << 18  # of 4 bytes: more than a buffer, below which nothing is spliced
+ELEMENTS = 1 << 18  # of 4 bytes: larger than a buffer, because smaller tensors are not spliced
 
 
 def make_inputs(folder: Path) -> list:
-    """Write a graph with one weight, which is open, and a checkpoint that has it."""
+    """Write a graph with one weight without data, and a checkpoint with this weight."""
     torch.save({"w": torch.rand(ELEMENTS)}, folder / "weights.pt")
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
@@ -49,7 +49,7 @@ def entered(command: Path, arguments: list, folder: Path) -> list:
 
 
 def files_of(command: Path, addresses: list, sources: Path) -> list:
-    """Return the files of this project in which functions stand, each once, without endings."""
+    """Return the source files that contain the functions, each once, without suffixes."""
     output = subprocess.run(
         ["addr2line", "-f", "-e", command], input="\n".join(addresses), capture_output=True, text=True, check=True
     ).stdout.splitlines()

@@ -1,4 +1,4 @@
-"""Element types converted on the way: torch's .to(), bit for bit, and ONNX Runtime on models made so.
+"""Tests conversions of element types: bit for bit as torch's .to(), and on ONNX Runtime.
 
 usage: casts_test.py --bin-dir DIR --work-dir DIR [--node-modules DIR] [--only NAME] [-v]
 """
@@ -50,7 +50,7 @@ def hard_values(dtype: str) -> torch.Tensor:
 
 
 def same_values(found: bytes, expected: torch.Tensor) -> bool:
-    """Bit for bit, but that any NaN is as good as another."""
+    """Return whether values are equal bit for bit, where any NaN equals any other."""
     dtype = support.short_dtype(expected)
     values = from_bits(np.frombuffer(found, INTEGERS[dtype]).copy(), dtype)
     nans = values.isnan()
@@ -93,7 +93,7 @@ class CastsTest(SaveTest):
             self.report.check(document["converted"] == 12, "values: says how many", verified.stdout[-300:])
 
     def test_models(self) -> None:
-        """Weights stored in one type, a graph that computes in another."""
+        """Test weights in one type for a graph that computes in another."""
         for stored in (torch.float16, torch.bfloat16, torch.float64):
             label = f"weights of {str(stored)[6:]}"
             state = OrderedDict(

@@ -1,4 +1,4 @@
-"""Distributed checkpoints: what inspect-external prints is torch's, and what save-external writes, too.
+"""Tests that inspect-external and save-external read distributed checkpoints like torch.
 
 usage: dcp_test.py --bin-dir DIR --work-dir DIR [-v]
 """
@@ -34,7 +34,7 @@ class DcpTest:
         self.folder = support.fresh_folder(arguments.work_dir / "dcp")
 
     def expect(self, label: str, saved: Saved, names=None, tensors=None, opaque=()) -> Path:
-        """Writes the folder; everything that inspect-external lists must be torch's."""
+        """Write the folder, and compare everything that inspect-external lists with torch."""
         folder = dcp_folder.write(self.folder / label.replace(" ", "_"), saved)
         process = self.tools.inspect(folder, "--sha256")
         document = support.parse_json(process.stdout)
@@ -69,7 +69,7 @@ class DcpTest:
         self.expect("one rank", Saved(tensors))
 
     def test_cuts(self) -> None:
-        """Every cut of every shape, elements of one byte to sixteen."""
+        """Test every cut of every shape, with elements of 1 to 16 bytes."""
         shapes = {
             "rows": (16, 6),
             "uneven": (10, 3),
@@ -109,7 +109,7 @@ class DcpTest:
         self.expect("irregular", Saved(tensors, cuts, ranks=3))
 
     def test_large(self) -> None:
-        """Several reads a tensor, and rows longer than a read."""
+        """Test tensors that need several reads, and rows longer than one read."""
         tensors = {
             "columns": noise(3000, 700),
             "wide": noise(3, 700_001),
@@ -123,7 +123,7 @@ class DcpTest:
         self.expect("large", Saved(tensors, cuts, ranks=8))
 
     def test_views(self) -> None:
-        """Chunks that are strided views of more than they hold."""
+        """Test chunks that are strided views of larger storages."""
         tensors = {"t": noise(40, 30).t(), "cut": noise(12, 50)}
         self.expect(
             "views", Saved(tensors, {"cut": grid((12, 50), 2, 4), "t": grid((30, 40), 3)}, contiguous=False)
@@ -199,7 +199,7 @@ class DcpTest:
         )
 
     def test_damaged_chunk(self) -> None:
-        """One byte of a chunk's data changed: its CRC-32 tells, before and after assembly."""
+        """Test that the CRC-32 reveals a changed byte in a chunk, before and after assembly."""
         for label, cuts in {"damaged whole": {}, "damaged cut": {"w": grid((64, 64), 1, 2)}}.items():
             saved = Saved({"w": ramp(64, 64)}, cuts)
             folder = dcp_folder.write(self.folder / label.replace(" ", "_"), saved)
@@ -215,7 +215,7 @@ class DcpTest:
             )
 
     def test_damaged_metadata(self) -> None:
-        """Every kind of damage: an answer or an error, never a crash, in bounded memory."""
+        """Test that every kind of damage leads to a result or an error in bounded memory, never to a crash."""
         folder = dcp_folder.write(self.folder / "damaged metadata", self.nested())
         original = (folder / ".metadata").read_bytes()
         rng = random.Random(12)

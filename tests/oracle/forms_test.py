@@ -1,4 +1,4 @@
-"""The forms in which a real export leaves its weights open, and the alignments of names.
+"""Tests the forms in which real exports leave weights open, and prefixes of names.
 
 Each accepted case: ONNX Runtime computes what torch computes, every initializer holds the bytes of the
 state-dict tensor that the exporter named, verify-external agrees. Each refused case: exit code 1, an error
@@ -91,7 +91,7 @@ class FormsTest(SaveTest):
         self.refuse("an undefined name that nothing fills", graph, missing, ["classifier.3.weight"])
 
     def test_undefined_names_of_a_transformer(self) -> None:
-        """Types and shapes have to come from MatMul, Gather, Add."""
+        """Test that types and shapes are found from MatMul, Gather and Add."""
         case = zoo.build("gpt_tied")
         graph = without_inputs(zoo.export(case.module, case.inputs), case.state_dict, False)
         self.accept("undefined names of a transformer", graph, case.state_dict, case)
@@ -117,7 +117,7 @@ class FormsTest(SaveTest):
             self.accept(f"untrained ResNet-18 {label}", graph, trained.state_dict, trained, truth=truth)
 
     def test_merged_without_trace(self) -> None:
-        """The export merged two weights into one; the checkpoint holds both again."""
+        """Test a checkpoint with two weights that the export merged into one."""
         tied = zoo.build("gpt_tied")
         untied = zoo.make_case("untied", zoo.UntiedGpt, lambda: zoo.ids(96))
         graph = zoo.export(tied.module, tied.inputs)
@@ -141,7 +141,7 @@ class FormsTest(SaveTest):
         self.accept("subgraphs, initializers", full, state, case)
 
     def test_external_data_already(self) -> None:
-        """The given graph has external data of its own."""
+        """Test a graph that already has external data."""
         folder = self.folder / "given"
         folder.mkdir()
         graph = folder / "graph.onnx"
@@ -170,7 +170,7 @@ class FormsTest(SaveTest):
     # --- alignments ---
 
     def test_submodule(self) -> None:
-        """A part's graph against the whole checkpoint, and the other way round."""
+        """Test the graph of a submodule with the complete checkpoint, and the other way round."""
         state = self.small.state_dict
         part = zoo.Case("part", self.small.module.features, self.small.inputs, ())
         part = zoo.Case("part", part.module, part.inputs, zoo.run_module(part.module, part.inputs))
@@ -202,7 +202,7 @@ class FormsTest(SaveTest):
         self.accept("a deep state dict", self.graph, single, self.small)
 
     def test_folded_export(self) -> None:
-        """The default export folds BatchNorm into the convolutions: new weights cannot be put in."""
+        """Test that the default export, which folds BatchNorm into convolutions, cannot get new weights."""
         graph = zoo.export(self.other.module, self.other.inputs, with_weights=True, fold=True)
         names = {tensor.name for tensor in graph.graph.initializer}
         folded = not any(name.endswith("running_mean") for name in names)

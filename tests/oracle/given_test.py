@@ -1,4 +1,4 @@
-"""Models that hold their weights: given another layout without a checkpoint, and brought back into the model.
+"""Tests models that contain their weights, which get another layout without a checkpoint and back.
 
 python onnx must load the same tensors, and ONNX Runtime compute the same outputs, wherever the tensors stand:
 initializers, subgraphs, attributes, functions, sparse ones; in raw_data and in every typed field.
@@ -187,7 +187,7 @@ class GivenTest(SaveTest):
     folder_name = "given"
 
     def relayout(self, label: str, given, out, *options) -> dict:
-        """Saves without a checkpoint and verifies; the document, or None."""
+        """Save without a checkpoint and verify; return the document or None."""
         process = self.tools.save(given, "-o", out, *options)
         accepted = self.report.check(
             process.returncode == 0, f"{label}: is accepted", support.last_line(process)
@@ -206,7 +206,7 @@ class GivenTest(SaveTest):
         return document
 
     def there_and_back(self, name: str, model: onnx.ModelProto, case, *options, loads=True) -> None:
-        """To each layout, and back into the model; the tensors must stay the same."""
+        """Save in each layout and back into the model, and check that the tensors stay the same."""
         folder = support.fresh_folder(self.folder / name.replace(" ", "_"))
         given = folder / "given.onnx"
         onnx.save(model, str(given))
@@ -290,7 +290,7 @@ class GivenTest(SaveTest):
             self.report.check(found == wanted, f"shared weights: {path.name} is wrong where it is", str(found))
 
     def test_damage(self) -> None:
-        """A new layout of a damaged model is refused, whatever the layouts are."""
+        """Test that a damaged model gets no new layout, in any combination of layouts."""
         folder = support.fresh_folder(self.folder / "damage")
         given = folder / "given.onnx"
         onnx.save(self.full, str(given))
@@ -353,7 +353,7 @@ class GivenTest(SaveTest):
             self.report.check(not entries, "inline: nothing is external", str(entries)[:200])
 
     def test_checkpoint_beside_kept_weights(self) -> None:
-        """Data of 0.1 MB that no key replaces stays in the graph, byte for byte."""
+        """Test that 0.1 MB of data that no key replaces stays in the graph, byte for byte."""
         model = onnx.ModelProto()
         model.CopyFrom(self.graph)
         kept = onnx.numpy_helper.from_array(np.arange(30_000, dtype=np.int32).reshape(100, 300), "kept")

@@ -1,4 +1,4 @@
-"""Recorded inputs become test data, caches in them too; nested trees have the names that Python gives them.
+"""Tests that recorded inputs, including caches, become test data, and that nested trees have Python's names.
 
 torch records the calls of a small attention layer with a cache; stand-ins for transformers' classes give
 pickles of the same form. python onnx must find torch's tensors in input_K.pb, and ONNX Runtime must compute
@@ -125,7 +125,7 @@ class InputsTest(SaveTest):
         return out, process
 
     def accept_calls(self, label: str, names: list, calls: list, recording) -> dict:
-        """Saves; each set must hold the call's tensors, in the graph's order, and compute its output."""
+        """Save, and check that each set has the tensors of the call in graph order, and computes its output."""
         module = Attention().eval()
         graph = self.export(module, names)
         out, process = self.save(label, graph, module, recording)
@@ -215,7 +215,7 @@ class InputsTest(SaveTest):
         )
 
     def test_swapped_keys_are_seen(self) -> None:
-        """The oracle itself: keys and values exchanged must not compute the same."""
+        """Test the oracle itself: exchanged keys and values must not compute the same."""
         module = Attention().eval()
         hidden, mask, keys, values = a_call(2, 3, 9)
         right = module(hidden, mask, *keys, *values)

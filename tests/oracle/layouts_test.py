@@ -1,4 +1,4 @@
-"""Every layout of the data, as python onnx and ONNX Runtime read it: torch's bytes, torch's outputs.
+"""Tests that python onnx and ONNX Runtime read torch's bytes and outputs in every layout.
 
 Accepted and refused as forms_test.py says.
 
@@ -27,7 +27,7 @@ class LayoutsTest(SaveTest):
     folder_name = "layouts"
 
     def saved(self, label: str, graph, state, case, *options) -> dict:
-        """Return the entries of the external initializers; nothing when the save failed."""
+        """Return the entries of the external initializers, or nothing if the save failed."""
         result = self.accept(label, graph, state, case, *options, against=())
         return support.external_entries(result[0]) if result else {}
 
@@ -89,7 +89,7 @@ class LayoutsTest(SaveTest):
                     )
 
     def test_replacing(self) -> None:
-        """From each layout to each: the new weights are there, and nothing of the old ones."""
+        """Test replacing each layout by each: the new weights are present, and nothing of the old ones."""
         folder, graph, old = self.write("old weights", self.graph, self.small.state_dict)
         _, _, new = self.write("new weights", self.graph, self.other.state_dict)
         truth = support.expected_initializers(self.graph, self.other.state_dict)

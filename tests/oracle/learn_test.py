@@ -1,4 +1,4 @@
-"""Folded exports, filled by the bytes of the checkpoint that they were exported from (--learn-map).
+"""Tests --learn-map, which fills folded exports with the help of the checkpoint from which they were exported.
 
 torch's exporter folds constants: it leaves weights in the graph transposed, under names of its own, some of them
 computed. Given the old weights and new ones, save-external must make the model that torch computes, or refuse.
@@ -56,7 +56,7 @@ class LearnTest(SaveTest):
     folder_name = "learn"
 
     def learn(self, label: str, old: zoo.Case, new: zoo.Case, *options):
-        """Return a folded export of `old`, filled with `new`; the document, or what was said instead."""
+        """Fill a folded export of `old` with `new`; return the document or the error."""
         folder = support.fresh_folder(self.folder / label)
         graph = zoo.export(old.module, old.inputs, with_weights=True, fold=True)
         onnx.save(graph, str(folder / "graph.onnx"))
@@ -85,14 +85,14 @@ class LearnTest(SaveTest):
                 self.report.check(document, f"{name}: is filled", str(said))
 
     def test_small(self) -> None:
-        """Weights as init leaves them: zeros and ones, equal in many places."""
+        """Test initial weights, which are zeros and ones and equal in many places."""
         document, said = self.learn("small", small_case(0), small_case(1))
         if self.report.check(document, "small: is filled", str(said)):
             turned = [t for t in document["tensors"] if t.get("recipe") == ["transpose"]]
             self.report.check(len(turned) == 6, "small: six transposed weights", str(len(turned)))
 
     def test_frozen(self) -> None:
-        """Everything computed stays as it was, and only the head is new."""
+        """Test a checkpoint in which only the head is new, so that computed values stay valid."""
         old, new = zoo.build("resnet18"), zoo.build("resnet18")
         with torch.no_grad():
             new.module.fc.weight.mul_(-1.5)
@@ -101,7 +101,7 @@ class LearnTest(SaveTest):
         self.report.check(document, "frozen: is filled", str(said))
 
     def test_wrong_old(self) -> None:
-        """The new checkpoint given as the old one, too."""
+        """Test the new checkpoint given as the old one."""
         old, new = zoo.build("bert"), zoo.build("bert", seed_shift=1)
         folder = support.fresh_folder(self.folder / "wrong")
         graph = zoo.export(old.module, old.inputs, with_weights=True, fold=True)

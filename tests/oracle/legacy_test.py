@@ -55,7 +55,7 @@ class LegacyTest(ReaderTest):
     FOLDER = "legacy"
 
     def expect_as_torch(self, label: str, path: Path) -> None:
-        """torch.load says what the file holds."""
+        """Compare the listing of a file with torch.load."""
         self.expect(label, path, of_tree(torch.load(path)))
 
     def test_torch_files(self) -> None:
@@ -235,7 +235,7 @@ class LegacyTest(ReaderTest):
         path.unlink()
 
     def test_save(self) -> None:
-        """A graph, its weights in each of the formats: the written model holds torch's bytes."""
+        """Test that weights in each of the formats lead to a model with torch's bytes."""
         graph = FIXTURES / "tiny" / "graph.onnx"
         state = torch.load(FIXTURES / "tiny" / "checkpoint.pt")["state_dict"]
         truth = support.expected_initializers(

@@ -1,4 +1,4 @@
-"""Modules that were saved whole: TorchScript and mobile archives, torch.save(model), exported programs.
+"""Tests modules that were saved as a whole: TorchScript and mobile archives, torch.save(model), exported programs.
 
 Each case twice. inspect-external must list the tensors of torch's state_dict() with their digests, and what
 else the file holds. save-external must find exactly the names of the state_dict(): each is an input of a
@@ -254,7 +254,7 @@ class ModulesTest:
             self.expect(f"frozen/{kind}", path, kind, state)
 
     def test_quantized(self) -> None:
-        """The state_dict() leaves packed weights out; they must be named all the same."""
+        """Test that packed weights are listed, although the state_dict() omits them."""
         model = torch.quantization.quantize_dynamic(Quantized(), dtype=torch.qint8)
         path = self.folder / "quantized.pt"
         torch.jit.script(model).save(str(path))

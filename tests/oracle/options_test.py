@@ -1,4 +1,4 @@
-"""The options of save-external, unusual checkpoints, the committed fixtures, and the command itself.
+"""Tests the options of save-external, unusual checkpoints, the committed fixtures, and the command line.
 
 Accepted and refused as forms_test.py says.
 
@@ -126,7 +126,7 @@ class OptionsTest(SaveTest):
             self.report.check(left == names, "IR version 3: the inputs stay", str(left[:3]))
 
     def test_user_inputs(self) -> None:
-        """A graph input between the weights: the caller's, or a missing weight?"""
+        """Test a graph input between the weights, which is the caller's or a missing weight."""
         graph = onnx.ModelProto()
         graph.CopyFrom(self.graph)
         values = [*graph.graph.input]
@@ -146,7 +146,7 @@ class OptionsTest(SaveTest):
         self.report.check(not wrong, "an input between, named: every initializer's bytes", str(wrong[:3]))
 
     def test_symbolic_input(self) -> None:
-        """A key of the caller's input's name never fills it."""
+        """Test that a key with the name of the caller's input does not fill the input."""
         module, inputs = self.small.module, self.small.inputs
         options = dict(input_names=["x"], dynamic_axes={"x": {0: "batch"}})
         graph = zoo.export(module, inputs, **options)
@@ -235,7 +235,7 @@ class OptionsTest(SaveTest):
     # --- the committed files ---
 
     def test_fixtures(self) -> None:
-        """Each form of the tiny checkpoint gives the model that its expected.json describes."""
+        """Test that each form of the tiny checkpoint leads to the model in its expected.json."""
         tiny, bad = FIXTURES / "tiny", FIXTURES / "bad"
         expected = json.loads((tiny / "expected.json").read_text())
         outputs = (torch.tensor(expected["output"]["logits"]).reshape(2, 5, -1),)

@@ -1,4 +1,4 @@
-"""Quantized matrices: the bytes of ONNX Runtime's own quantizer, and what its operators make of ours.
+"""Tests quantized matrices against the bytes of ONNX Runtime's quantizer and the results of its operators.
 
 usage: quantize_test.py PROGRAM   (quantize_matrix, built from the source beside this file)
 """

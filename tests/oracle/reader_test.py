@@ -1,4 +1,4 @@
-"""Checkpoints of many kinds: inspect-external must print torch's names, types, shapes and digests.
+"""Tests that inspect-external prints torch's names, types, shapes and digests for many kinds of checkpoints.
 
 torch writes what it can; modern_pt.py writes what only newer torch versions write. A folder of files
 from other projects (--corpus) is read where it is given: benign files as its expected.json says,
@@ -181,7 +181,7 @@ class ReaderTest:
     # --- checks ---
 
     def expect(self, label: str, path: Path, expected: dict) -> Optional[dict]:
-        """Inspects with digests and compares everything; the tensors by name."""
+        """Inspect a file with digests, and compare everything; return the tensors by name."""
         process = self.tools.inspect(path, "--sha256", cwd=self.empty, limit_bytes=self.limit)
         if not self.report.check(process.returncode == 0, f"{label}: is read", support.last_line(process)):
             return None
@@ -227,7 +227,7 @@ class ReaderTest:
             self.report.check(word in text, f"{label}: the error says {word!r}", text[:200])
 
     def expect_calm(self, label: str, path: Path) -> None:
-        """Whatever the file is: no crash, no long run, no effect."""
+        """Check that any file leads to no crash, no long run and no side effect."""
         start = time.monotonic()
         try:
             process = self.tools.inspect(
@@ -437,7 +437,7 @@ class ReaderTest:
     # --- damage ---
 
     def test_nothing_runs(self) -> None:
-        """A torch file whose pickle would call os.system, beside a tensor."""
+        """Test a torch file whose pickle would call os.system, next to a tensor."""
         command = modern_pt.Reduce(modern_pt.Global("os", "system"), ("touch pwned",))
         root = {"w": modern_pt.tensor("float32", "0", 2, (2,)), "evil": command}
         path = self.folder / "evil.pt"
@@ -445,7 +445,7 @@ class ReaderTest:
         self.expect_calm("a call of os.system", path)
 
     def test_damaged(self) -> None:
-        """Every kind of damage to a small file: an answer or an error, never a crash."""
+        """Test that every kind of damage to a small file leads to a result or an error, never to a crash."""
         source = {"state_dict": {"w": ramp(3, 4), "v": ramp(3, 4).t()}, "epoch": 3}
         whole = save_to_bytes(source)
         state = self.folder / "small.safetensors"
@@ -525,7 +525,7 @@ HOLE = bytes(1 << 20)
 
 
 class HoleWriter:
-    """Skips over blocks of zeros instead of writing them."""
+    """Writes a file, but skips blocks of zeros."""
 
     def __init__(self, file):
         self._file = file

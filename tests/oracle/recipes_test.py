@@ -1,4 +1,4 @@
-"""Recipes and derived tensors of map files: random chains of steps, against what torch makes of them.
+"""Tests recipes and derived tensors of map files with random chains of steps, compared with torch.
 
 usage: recipes_test.py --bin-dir DIR --work-dir DIR [--only SEED] [-v]
 """
@@ -34,7 +34,7 @@ def bytes_of(tensor: torch.Tensor) -> bytes:
 
 
 class Maker:
-    """Makes keys, definitions and the tensors that torch makes of them."""
+    """Makes keys, definitions and torch's results for them."""
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)

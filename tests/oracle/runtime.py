@@ -1,4 +1,4 @@
-"""ONNX Runtime, through its node package: installs it, runs models, compares with torch."""
+"""Installs ONNX Runtime's Node package, runs models with it, and compares them with torch."""
 
 import argparse
 import fcntl
@@ -64,7 +64,7 @@ class Runtime:
         self._jobs.append((label, job, case.outputs))
 
     def run(self) -> list:
-        """(label, what is wrong or None) for each planned run, and forgets them."""
+        """Return (label, fault or None) for each planned run, and clear the plan."""
         jobs, self._jobs = self._jobs, []
         if not jobs:
             return []
@@ -80,7 +80,7 @@ class Runtime:
 
 
 def difference(answer: dict, job: dict, outputs: tuple):
-    """None when ONNX Runtime's outputs are torch's: max|a-b| <= 1e-4 max|b|; else what differs."""
+    """Return None if ONNX Runtime's outputs equal torch's (max|a-b| <= 1e-4 max|b|), otherwise the difference."""
     if not answer["ok"]:
         return f"ONNX Runtime refuses: {answer['error'][:300]}"
     if len(answer["outputs"]) != len(outputs):

@@ -1,4 +1,4 @@
-"""The base of the tests that save real exports: one case accepted, or refused, and all that follows."""
+"""Provides the base class of tests that save real exports: a case is accepted or refused, with all checks."""
 
 from collections import OrderedDict
 from pathlib import Path
@@ -80,7 +80,7 @@ class SaveTest:
         return model, document
 
     def refuse(self, label: str, graph, checkpoint, words, *options) -> None:
-        """The save must fail, name every one of `words`, and leave nothing."""
+        """Check that the save fails, that its message contains all of `words`, and that nothing is left."""
         folder, graph_path, checkpoint_path = self.write(label, graph, checkpoint)
         process = self.tools.save(graph_path, checkpoint_path, "-o", folder / "refused", *options)
         self.report.check(process.returncode == 1, f"{label}: is refused", support.last_line(process))
@@ -98,7 +98,7 @@ class SaveTest:
         self.report.check(left, f"{label}: nothing is left", "the output folder is not empty")
 
     def compute(self) -> None:
-        """Has ONNX Runtime run the models accepted so far, as long as they are there."""
+        """Run the models accepted so far on ONNX Runtime, before they are removed."""
         for label, fault in self.runtime.run():
             self.report.check(
                 fault is None, f"{label}: ONNX Runtime computes what torch computes", str(fault)

@@ -1,4 +1,4 @@
-"""Two graphs of one checkpoint over one store: torch's bytes and outputs, and each byte on disk once.
+"""Tests two graphs that share one checkpoint: torch's bytes and outputs, and each byte only once on disk.
 
 usage: sets_test.py --bin-dir DIR --work-dir DIR [--node-modules DIR] [--only NAME] [-v]
 """
@@ -37,7 +37,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The same embedding, which is also the output layer, and a layer of the same name."""
+    """A decoder with the same embedding, which is also the output layer, and a layer of the same name."""
 
     def __init__(self, embed: nn.Embedding):
         super().__init__()
@@ -86,7 +86,7 @@ class SetsTest(SaveTest):
         return folder, paths, checkpoint
 
     def map_file(self, folder: Path) -> Path:
-        """Both graphs have a layer.weight: whose it is must be said."""
+        """Write a map file, because both graphs have a layer.weight."""
         models = {
             f"{name}.onnx": {
                 "embed.weight": "encoder.embed.weight",
@@ -127,7 +127,7 @@ class SetsTest(SaveTest):
             )
 
     def check_ranges(self, label: str, out: Path) -> None:
-        """No byte is stored twice, and the embedding is one range for both models."""
+        """Check that no byte is stored twice, and that both models share the range of the embedding."""
         entries = [support.external_entries(out / f"{name}.onnx") for name in self.graphs]
         places = {
             (entry["location"], entry.get("offset", "0"), entry["length"])
@@ -146,7 +146,7 @@ class SetsTest(SaveTest):
         self.report.check(shared[0] == shared[1], f"{label}: one range for both", str(shared))
 
     def test_without_a_checkpoint(self) -> None:
-        """Models that hold their weights: equal bytes are found, and both compute."""
+        """Test models that contain their weights: equal bytes are found, and both models compute."""
         folder = self.folder / "joined"
         folder.mkdir()
         graphs = []

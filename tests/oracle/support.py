@@ -1,4 +1,4 @@
-"""Helpers of the oracle tests: counting, running the commands, ONNX Runtime, reading what was written."""
+"""Helpers for the oracle tests: counting, running the commands, ONNX Runtime, reading written models."""
 
 import argparse
 import hashlib
@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class Report:
-    """Counts what passed and failed, and prints each failure as it happens."""
+    """Counts passed and failed checks, and prints each failure immediately."""
 
     def __init__(self, verbose: bool = False):
         self.passed = 0
@@ -38,7 +38,7 @@ class Report:
         return bool(condition)
 
     def close(self) -> int:
-        """Prints the totals; the exit code. A run that checked nothing has failed."""
+        """Print the totals; return the exit code. A run without any check has failed."""
         print(f"{self.passed} passed, {self.failed} failed")
         return 0 if self.passed and not self.failed else 1
 
@@ -120,7 +120,7 @@ class Tools:
 
 
 def parse_json(text: str):
-    """Return the document, or None when the text is not one."""
+    """Return the document, or None if the text is not JSON."""
     try:
         return json.loads(text)
     except ValueError:
@@ -177,7 +177,7 @@ def save_safetensors(path: Path, state: dict, metadata=None) -> None:
 
 
 def initializer_bytes(tensor: onnx.TensorProto) -> bytes:
-    """Return the tensor's bytes, wherever python onnx's loader has put them."""
+    """Return the tensor's bytes from the field into which python onnx loaded them."""
     if tensor.HasField("raw_data"):
         return tensor.raw_data
     return onnx.numpy_helper.to_array(tensor).tobytes()
@@ -214,7 +214,7 @@ def wrong_initializers(model_path: Path, truth: dict) -> list:
 
 
 def names_used(graph: onnx.GraphProto) -> set:
-    """Return the names that nodes read, those of subgraphs too, and the outputs of Identity nodes."""
+    """Return the names that nodes read, also in subgraphs, and the outputs of Identity nodes."""
     names = set()
     for node in graph.node:
         names.update(node.input)

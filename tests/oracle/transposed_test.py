@@ -1,4 +1,4 @@
-"""Weights that an exporter transposed: recipes of map files, against torch and ONNX Runtime.
+"""Tests recipes for weights that an exporter transposed, compared with torch and ONNX Runtime.
 
 usage: transposed_test.py --bin-dir DIR --work-dir DIR [--node-modules DIR] [--only NAME] [-v]
 """
@@ -73,7 +73,7 @@ class TransposedTest(SaveTest):
         return {str(path.relative_to(model.parent)): path.read_bytes() for path in files}
 
     def accept_mapped(self, label: str, state, *options, truth=None):
-        """Also that the manifest alone tells verify-external what to compare with."""
+        """Accept a mapped save, and check that verify-external needs only the manifest."""
         saved = self.accept(
             label, self.model, state, self.case, "--map", self.map, *options, truth=truth or self.truth(),
             against=("--map", self.map, *(o for o in options if o in CAST)),
@@ -116,7 +116,7 @@ class TransposedTest(SaveTest):
             self.case = case
 
     def test_link(self) -> None:
-        """A matrix of one row lies in the checkpoint as its transpose does; others do not."""
+        """Test that only a matrix of one row can be linked, because its transpose has the same bytes."""
         self.refuse(
             "link", self.model, self.case.state_dict, ["it is transposed"], "--map", self.map, "--layout", "link"
         )
@@ -161,7 +161,7 @@ class TransposedTest(SaveTest):
         self.report.check(same, "equal bytes: stored once", str(entries))
 
     def test_damage(self) -> None:
-        """A flipped byte, and a square weight that nobody transposed."""
+        """Test a flipped byte, and a square weight that was not transposed."""
         saved = self.accept_mapped("damage", self.case.state_dict)
         if not saved:
             return

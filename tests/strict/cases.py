@@ -1,4 +1,6 @@
-"""One case: a graph, a checkpoint, save-external, and what torch and ONNX Runtime say of the result."""
+"""Runs a case: saves a checkpoint into a graph with save-external, and judges the result with torch and ONNX
+Runtime.
+"""
 
 import re
 import shutil
@@ -10,7 +12,7 @@ import onnx
 
 import truth
 
-# What may become of a case. The first five are what a strict tool does.
+# The possible outcomes of a case. The first five are right for a strict tool.
 RIGHT = "right"
 REFUSED = "refused, as torch"
 REFUSED_FIT = "refused, undecidable"
@@ -33,7 +35,7 @@ FAILURES = CLASSES[6:]
 
 @dataclass
 class Case:
-    """The facts before the tool runs, and the verdict."""
+    """The facts about a case before the tool runs, and the verdict."""
 
     label: str
     mode: str
@@ -71,7 +73,7 @@ class Case:
 
 
 class Tool:
-    """The commands, run with nothing but what the messages ask a user to confirm."""
+    """Runs the commands, only with the options that their messages ask a user to confirm."""
 
     def __init__(self, bin_dir: Path, known_options: str, extra: tuple = ()):
         self._bin, self._known, self._extra = bin_dir, known_options, list(extra)
@@ -81,7 +83,7 @@ class Tool:
         return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120)
 
     def save(self, case: Case) -> None:
-        """Saves, by default and then with the old checkpoint; decides what is not saved."""
+        """Save with default options, then with the old checkpoint; judge the case if the save fails."""
         refusal = self._try(case)
         if refusal and not case.verdict and not case.must_succeed and self._can_learn(case):
             case.options = ["--learn-map", str(case.old)]
@@ -93,7 +95,7 @@ class Tool:
         return case.study.has_data and "--learn-map" in self._known
 
     def _try(self, case: Case) -> str:
-        """Runs save-external until it succeeds or asks for nothing that is true; its refusal."""
+        """Run save-external until it succeeds or asks for nothing that is true; return its error."""
         for _ in range(4):
             process = self._run(
                 "save-external", case.graph_path, case.checkpoint, "-o", case.folder, "--no-fsync",
@@ -113,7 +115,7 @@ class Tool:
         return text
 
     def _confirm(self, case: Case, text: str) -> bool:
-        """Adds an option that the message asks for and that is true."""
+        """Add an option for which the message asks, if it is true."""
         true_answers = [("--dtype", "slot"), ("--inputs", ",".join(case.study.inputs))]
         # A single number is a constant without being asked for, unless the keys are those of a part.
         numbers = case.study.numbers if case.damage == "a bare submodule" else []
@@ -157,14 +159,14 @@ def first_error(text: str) -> str:
 
 
 def difference(outputs, expected: list) -> float:
-    """Return the largest of all input sets; infinite where the runtime did not run the model."""
+    """Return the largest difference for all input sets, or infinity if the runtime did not run the model."""
     if isinstance(outputs, str) or any(len(g) != len(w) for g, w in zip(outputs, expected)):
         return float("inf")
     return max(truth.distance(got, want) for got, want in zip(outputs, expected))
 
 
 def judge_numbers(case: Case, outputs, tool: Tool) -> None:
-    """Decides a case that was saved. outputs: ONNX Runtime's for each input set, or why it does not run."""
+    """Judge a case that was saved. outputs: ONNX Runtime's for each input set, or why it does not run."""
     if case.study.broken:
         case.decide(EXPORTER)
         return
@@ -190,7 +192,7 @@ def judge_numbers(case: Case, outputs, tool: Tool) -> None:
 
 
 def keep(case: Case, folder: Path) -> None:
-    """Copies a failed case's files, with the command that shows it."""
+    """Copy the files of a failed case, with a command to reproduce it."""
     place = folder / re.sub(r"[^\w]+", "_", f"{case.verdict} {case.label} {case.mode} {case.damage}")
     place.mkdir(parents=True, exist_ok=True)
     shutil.copy(case.graph_path, place / "graph.onnx")

@@ -1,4 +1,4 @@
-"""Checkpoints that fit, lack, rename, retype or add something."""
+"""Makes checkpoints that fit, or in which something is missing, renamed, retyped or added."""
 
 import random
 import sys
@@ -56,7 +56,7 @@ def prefixed(state: dict, prefix: str) -> dict:
 
 
 def is_end(name: str, of: str) -> bool:
-    """Return the last components of a name, dots and underscores being equal."""
+    """Return whether a name ends with the components of another, where dots and underscores are equal."""
     return ("_" + of.replace(".", "_")).endswith("_" + name.replace(".", "_"))
 
 
@@ -65,7 +65,7 @@ def plain(name: str, state: dict, lenient=False) -> Damage:
 
 
 class Maker:
-    """All checkpoints for one trained module; draws keys with its own generator."""
+    """Makes all checkpoints for one trained module. Keys are drawn with its own random generator."""
 
     def __init__(self, module: nn.Module, matter: set, seed: str):
         self._random = random.Random(seed)
@@ -80,7 +80,7 @@ class Maker:
         self._single = [k for k in self._floats if k not in tied] or self._floats
 
     def all(self) -> dict:
-        """name -> Damage; those whose module has no fitting key are left out."""
+        """Return each Damage by name, without those for which the module has no suitable key."""
         found = {}
         for make in (self._fitting, self._tied, self._lacking, self._retyped, self._adding, self._parts):
             for damage in make():

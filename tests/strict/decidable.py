@@ -1,4 +1,4 @@
-"""Decide whether names and bytes determine what fills a graph: then nothing but success is right."""
+"""Decide whether names and bytes determine the mapping of a graph, in which case a save must succeed."""
 
 import math
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class Graph:
     broken: bool = False  # the exporter's graph with all its weights does not compute what torch does
 
     def tells_tie(self, named: str, given: str) -> bool:
-        """Return whether a node that uses the weight `named` says that it belongs to the module of the key `given`."""
+        """Return whether a node that uses the weight `named` is marked with the module of the key `given`."""
         path = module_of(given)[:-1]
         scope = self.scopes.get(named, "")
         return f"/{path.rsplit('.', 1)[-1]}/" in scope or f"'{path}'" in scope
@@ -87,7 +87,7 @@ def study(graph, full, other, module, matter: set, groups: list, caller_count: i
 
 
 def _transposed(bare: GraphFacts, whole: GraphFacts, state: dict) -> dict:
-    """Names of data -> the key of which the exporter's mark and the shape say that it is the transpose."""
+    """Return, for names of data, the key whose transpose it is according to the exporter's mark and the shape."""
     found = {}
     for name, mark in bare.folded_from.items():
         key, tensor = mark.strip("[]'\""), whole.tensors.get(name)
@@ -104,7 +104,7 @@ def _transposed(bare: GraphFacts, whole: GraphFacts, state: dict) -> dict:
 
 
 def _is_learnable(result: Graph, whole: GraphFacts, state: dict, matter: set, partners: dict) -> bool:
-    """All weights are there by bytes, as they are or transposed, none twice, and each is used once."""
+    """Return whether the bytes of each weight occur exactly once, unchanged or transposed, and are used once."""
     by_bytes = {}
     for key, value in state.items():
         for form in (value, value.t()) if value.dim() == 2 else (value,):
@@ -132,7 +132,7 @@ def _is_learnable(result: Graph, whole: GraphFacts, state: dict, matter: set, pa
 
 
 def _study_loose_data(result: Graph, whole: GraphFacts, other, state: dict) -> None:
-    """Sorts float data that no key names into constants and changed copies of weights."""
+    """Divide float data without a key into constants and changed copies of weights."""
     keys = {refined(key) for key in state}
     loose = []
     for name, tensor in whole.tensors.items():
@@ -156,6 +156,6 @@ def _study_loose_data(result: Graph, whole: GraphFacts, other, state: dict) -> N
 
 
 def raw(value) -> bytes:
-    """Return the tensor's bytes, row-major."""
+    """Return the tensor's bytes in row-major order."""
     flat = value.detach().contiguous().reshape(-1)
     return (flat.view(torch.int16) if flat.dtype == torch.bfloat16 else flat).numpy().tobytes()

@@ -1,4 +1,4 @@
-"""The two exporters of torch, in all their modes, and what the graphs say of the weights."""
+"""Exports with torch's two exporters in all modes, and reads what the graphs state about weights."""
 
 import contextlib
 import functools
@@ -53,7 +53,7 @@ LEGACY_MODES = [LegacyMode(*flags) for flags in itertools.product((True, False),
 
 
 class LegacyExporter:
-    """One module's graphs; `full` is a mode's graph with all its weights."""
+    """The graphs of one module. `full` is the graph of a mode with all weights."""
 
     modes = LEGACY_MODES
 
@@ -106,7 +106,7 @@ SCRIPT_MODES = [mode for mode in LEGACY_MODES if mode.training != mode.fold and 
 
 @functools.cache
 def _read_conversions_once() -> None:
-    """Lets torch.onnx read the functions that convert operators once, not for each of hundreds of graphs."""
+    """Make torch.onnx read its conversion functions once, not for each of hundreds of graphs."""
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
     ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))
@@ -203,7 +203,7 @@ class GraphFacts:
                     self._walk(attribute.g, used, defined)
 
     def provided_weights(self, names: set) -> bool:
-        """Some of these names are data in nodes' attributes."""
+        """Return those of the names that are data in attributes of nodes."""
         return any(name in names for name, _, _ in self.loose)
 
     @staticmethod
@@ -211,7 +211,7 @@ class GraphFacts:
         return {entry.key: entry.value for entry in getattr(value, "metadata_props", ())}
 
     def _is_constant(self, value) -> bool:
-        """Marked by the newer exporter as a constant or a buffer that no checkpoint holds."""
+        """Return whether the newer exporter marks a value as a constant or a non-persistent buffer."""
         marks = self._marks(value)
         kind, persistent = marks.get(KIND, ""), marks.get(KIND.replace("kind", "persistent"), "")
         return "CONSTANT_TENSOR" in kind or ("BUFFER" in kind and persistent == "False")

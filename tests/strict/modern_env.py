@@ -1,4 +1,4 @@
-"""Runs a test with a newer torch than Debian's: makes a virtual environment once, then becomes its Python.
+"""Runs a test with a newer torch than Debian's: creates a virtual environment once, then executes its Python.
 
 usage: modern_env.py FOLDER [--python PYTHON] SCRIPT [ARGUMENT...]
 
@@ -23,7 +23,7 @@ STEPS = (
 
 
 def install(folder: Path) -> Path:
-    """Return the environment's Python; makes the environment if it is absent, or of other versions."""
+    """Return the environment's Python. Create the environment if it is absent or has other versions."""
     folder.mkdir(parents=True, exist_ok=True)
     python, stamp = folder / "env" / "bin" / "python", folder / "installed"
     with open(folder / "lock", "w") as lock:

@@ -1,4 +1,4 @@
-"""All hand-made modules, by name."""
+"""Collects all hand-written modules, by name."""
 
 import modules_layers  # noqa: F401  (each registers its modules)
 import modules_naming  # noqa: F401

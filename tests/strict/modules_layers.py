@@ -1,4 +1,4 @@
-"""Modules of one layer or a few: linear, norms, embeddings, convolutions, recurrent ones."""
+"""Modules with one or a few layers: linear, norms, embeddings, convolutions, recurrent layers."""
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ def mlp():
 
 @spec(sequences)
 def mlp_of_sequences():
-    """Inputs of rank 3: exporters write MatMul with a transposed weight instead of Gemm."""
+    """Return an MLP for inputs of rank 3, which exporters write as MatMul with a transposed weight instead of Gemm."""
     return nn.Sequential(nn.Linear(WIDTH, 8), nn.GELU(), nn.Linear(8, WIDTH))
 
 
@@ -36,7 +36,7 @@ def layer_norm():
 
 @spec(sequences)
 def layer_norms():
-    """All scales are one before training: exporters merge equal weights."""
+    """Return norms whose scales are all one before training, because exporters merge equal weights."""
     return nn.Sequential(
         nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 3)
     )
@@ -131,7 +131,7 @@ class residual_cnn(nn.Module):
 
 @spec(images)
 class normalized_images(nn.Module):
-    """Mean and std are persistent buffers: keys of the checkpoint."""
+    """A module in which mean and std are persistent buffers, so they are keys of the checkpoint."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Buffers, names that collide or mislead, types, attention, and what a graph does not use."""
+"""Modules with buffers, colliding or misleading names, types, attention, and parts that a graph does not use."""
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +46,7 @@ class buffers(nn.Module):
 
 @spec(sequences)
 class rotary(nn.Module):
-    """inv_freq is persistent, as in old checkpoints, and the same in every copy."""
+    """A module in which inv_freq is persistent, as in old checkpoints, and equal in every copy."""
 
     def __init__(self):
         super().__init__()
@@ -112,7 +112,7 @@ class positions(nn.Module):
 
 @spec(lambda: (torch.randn(3, WIDTH), torch.rand(3, WIDTH)))
 class mask_and_mask(nn.Module):
-    """The input is called as the parameter; torch renames one of the two."""
+    """A module whose input has the name of a parameter, so torch renames one of them."""
 
     def __init__(self):
         super().__init__()
@@ -154,7 +154,7 @@ class Encoder(nn.Sequential):
 
 @spec(pairs)
 class twins(nn.Module):
-    """A query and a key encoder of the same shapes: a bare encoder's checkpoint fits both."""
+    """A query encoder and a key encoder of the same shapes, so the checkpoint of a single encoder fits both."""
 
     def __init__(self):
         super().__init__()
@@ -166,7 +166,7 @@ class twins(nn.Module):
 
 @spec(sequences)
 class gammas(nn.Module):
-    """Layer scales that are equal before training; one is merged away behind an Identity."""
+    """Layer scales that are equal before training, so one is replaced by an Identity."""
 
     def __init__(self):
         super().__init__()
@@ -197,7 +197,7 @@ def two_dynamic_inputs():
 
 @spec(lambda: (torch.randn(3, WIDTH), torch.rand(WIDTH)))
 class input_like_a_bias(nn.Module):
-    """The caller's second input has the shape of the parameters."""
+    """A module whose second input has the shape of the parameters."""
 
     def __init__(self):
         super().__init__()
@@ -247,7 +247,7 @@ class with_spare_parameter(nn.Module):
 
 
 class Narrow(nn.Module):
-    """Weights of a narrow type, used as float32: every runtime computes the same."""
+    """Weights of a narrow type that are used as float32, so every runtime computes the same."""
 
     def __init__(self, dtype):
         super().__init__()
@@ -271,7 +271,7 @@ def bfloat16():
 
 @spec(vectors, legacy=False, tolerance=2e-2)
 def half_computed():
-    """Computes in half precision, too."""
+    """Return a module that also computes in half precision."""
 
     class HalfMlp(nn.Module):
         def __init__(self):
@@ -347,7 +347,7 @@ class gpt(nn.Module):
 
 @spec(vectors)
 class with_lora(nn.Module):
-    """Adapters that are part of the module, and so of the graph."""
+    """Adapters that are part of the module, and therefore of the graph."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Weights that are used twice, of one element, or parameters of the module at the top."""
+"""Modules with weights that are used twice or have one element, or with parameters of the top module."""
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from spec import WIDTH, ids, images, pairs, param, sequences, spec, vectors
 
 
 class Tied(nn.Module):
-    """A language model whose head is its embedding; the names decide which one state_dict() lists first."""
+    """A language model whose head is tied to its embedding. The names determine which one state_dict() lists first."""
 
     def __init__(self, first, last, vocabulary=11, assign_head=True):
         super().__init__()
@@ -55,7 +55,7 @@ class used_twice(nn.Module):
 
 @spec(sequences)
 class encode_and_decode(nn.Module):
-    """The weight as it is and transposed: folding keeps a copy that no key names."""
+    """A module that uses a weight unchanged and transposed. Folding keeps a copy without a key."""
 
     def __init__(self, outside=4):
         super().__init__()
@@ -127,7 +127,7 @@ def prelus():
 
 @spec(sequences)
 class scaled_residual(nn.Module):
-    """A constant of the code beside a parameter of one element."""
+    """A constant in the code next to a parameter of one element."""
 
     def __init__(self):
         super().__init__()
@@ -174,7 +174,7 @@ class clip(nn.Module):
 
 @spec(vectors)
 class scaled_weight(nn.Module):
-    """w * 0.5 has the weight's shape, and is folded as a transpose would be."""
+    """A module with w * 0.5, which has the weight's shape and is folded like a transpose."""
 
     def __init__(self):
         super().__init__()
@@ -236,7 +236,7 @@ class lists(nn.Module):
 
 @spec(vectors)
 class returned(nn.Module):
-    """A parameter is an output, too: an Identity stands behind it."""
+    """A module with a parameter that is also an output, through an Identity."""
 
     def __init__(self):
         super().__init__()

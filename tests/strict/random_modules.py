@@ -1,4 +1,4 @@
-"""Modules put together at random from a seed: what the hand-made ones have, in other company."""
+"""Modules that are combined at random from the features of the hand-written ones."""
 
 import random
 
@@ -15,7 +15,7 @@ NAMES = (
 
 
 class Add(nn.Module):
-    """A parameter or buffer of its own, added."""
+    """Adds its own parameter or buffer."""
 
     def __init__(self, width, name, as_buffer):
         super().__init__()
@@ -50,7 +50,7 @@ class Both(nn.Module):
 
 
 class Reuse(nn.Module):
-    """A matrix as it is and transposed."""
+    """Uses a matrix unchanged and transposed."""
 
     def __init__(self, width, inside):
         super().__init__()
@@ -88,7 +88,7 @@ class Recur(nn.Module):
 
 
 class Net(nn.Module):
-    """Blocks in a row on [2, 4, width], perhaps behind an embedding, perhaps with a head tied to it."""
+    """A sequence of blocks on [2, 4, width], optionally after an embedding, optionally with a tied head."""
 
     def __init__(self, seed: int):
         super().__init__()
@@ -154,7 +154,7 @@ class Net(nn.Module):
 
 
 def spec(seed: int) -> Spec:
-    """Return the random module of that seed."""
+    """Return the random module for a seed."""
     draw = random.Random(f"inputs {seed}")
     torch.manual_seed(seed)
     sample = Net(seed)

@@ -1,4 +1,4 @@
-"""A round: one module, exported in some modes, saved with some checkpoints, judged."""
+"""Runs a round, which exports one module in some modes, saves some checkpoints, and judges the results."""
 
 import itertools
 import random
@@ -24,7 +24,7 @@ FRESH = 12  # random modules among those of a round
 
 
 class Round:
-    """One module, some modes, some checkpoints: made, saved and judged in a folder of its own."""
+    """One module, some modes and some checkpoints, which are created, saved and judged in a folder."""
 
     def __init__(self, spec, number: int, settings, tamper=None):
         """tamper: damages a written model's folder before it is judged."""
@@ -112,7 +112,7 @@ class Round:
                 yield self._case(mode, graph_path, study, damages[name], written[name], verdicts[name])
 
     def _share(self, modes: list, size: int) -> list:
-        """Rounds of a module go through all modes, in an order of the module's own."""
+        """Return the modes for this round. The rounds of a module go through all modes in its own order."""
         order = list(modes)
         random.Random(f"{self.settings.seed} {self.spec.name}").shuffle(order)
         start = self.number * size
@@ -125,7 +125,7 @@ class Round:
         return verdict, refusal, expected
 
     def _verdict_without_shapes(self, what, verdict, study):
-        """Judge by numbers: in a graph without shapes of weights, nobody can tell [6] from [1, 6]."""
+        """Judge by the results, because without the shapes of weights, [6] and [1, 6] cannot be distinguished."""
         same = truth.without_ones(verdict, what.state) if set(verdict.misshaped) <= study.unshaped else {}
         return self._verdict(replace(what, state=same)) if same else None
 
@@ -155,7 +155,7 @@ class Round:
         )
 
     def _certain_inputs(self, mode, study) -> bool:
-        """The caller's inputs can be told: marked, one alone, of integers, or of a dynamic size."""
+        """Return whether the caller's inputs can be recognized: they are marked, single, integers, or dynamic."""
         first = self.inputs[0]
         if isinstance(mode, exporters.ModernMode):
             return True
@@ -179,7 +179,7 @@ class Round:
 
 
 class Settings:
-    """The settings that all rounds share; made anew in each worker."""
+    """The settings that all rounds share, which each worker creates again."""
 
     def __init__(self, arguments):
         self.exporter, self.seed = arguments.exporter, arguments.seed
@@ -205,12 +205,12 @@ def specs_of(arguments) -> list:
 
 
 def checkpoints_per_mode(arguments) -> int:
-    """So many that the first round, which has all modules, is about all of a short run."""
+    """Return a number for which the first round, with all modules, makes up most of a short run."""
     return max(3, min(8, arguments.cases // (MODES * (len(specs_of(arguments)) + FRESH))))
 
 
 def plan(arguments):
-    """(spec, round number) without end: all modules, then random ones, then all again in other modes."""
+    """Yield (spec, round number) without end: all modules, then random ones, then all again in other modes."""
     specs = specs_of(arguments)
     for number in itertools.count():
         first = arguments.seed * 1000003 + number * FRESH

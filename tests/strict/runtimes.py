@@ -1,4 +1,4 @@
-"""ONNX Runtime as a judge: its node package beside Debian's torch, its Python package in the environment."""
+"""Runs models on ONNX Runtime: on its Node package with Debian's torch, on its Python package in the environment."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Saves that are wrong on purpose: a judge that does not see them judges nothing."""
+"""Makes saves that are wrong on purpose, which the judge must detect."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Small modules, one for each way in which a weight reaches a graph under another name, value or form.
+"""Small modules, one for each way in which a weight gets another name, value or shape in a graph.
 
 A Spec makes a module and its inputs; both draw from torch's generator, so a seed decides everything.
 Outputs are float32 tensors.  Buffers whose last name is in weights.FIXED mean something and are the same in
@@ -37,7 +37,7 @@ SPECS = {}
 
 
 def spec(inputs, **settings):
-    """Registers a class, or a function that makes a module, under its name."""
+    """Return a decorator that registers a class, or a function that makes a module, under its name."""
 
     def register(make):
         SPECS[make.__name__] = Spec(make.__name__, make, inputs, **settings)

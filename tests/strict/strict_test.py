@@ -1,4 +1,4 @@
-"""Complete and right, or refused: modules x export modes x damaged checkpoints.
+"""Tests that saves are complete and right, or refused, for all modules, export modes and damaged checkpoints.
 
 Every case is a save with default options (and what a refusal asks to be confirmed, where that is true).
 torch's load_state_dict(strict=True) says whether it may succeed, ONNX Runtime whether it computes what
@@ -46,7 +46,7 @@ def work(job):
 
 
 def results(arguments):
-    """Finished rounds in the order of the plan, a few of them at work at once."""
+    """Yield the finished rounds in the order of the plan, several of which run at once."""
     jobs = plan(arguments)
     with multiprocessing.Pool(arguments.jobs, start_worker, (arguments,)) as pool:
         ahead = collections.deque()
@@ -58,7 +58,7 @@ def results(arguments):
 
 
 class Table:
-    """Counts of classes by mode and by checkpoint, and the failures."""
+    """The counts of outcomes by mode and by checkpoint, and the failures."""
 
     def __init__(self):
         self.by_mode, self.by_damage = {}, {}

@@ -1,4 +1,4 @@
-"""Torch's answers: does a checkpoint load, which keys matter, what does the module compute then."""
+"""Asks torch whether a checkpoint loads, which keys matter, and what the module then computes."""
 
 import math
 from dataclasses import dataclass, field
@@ -8,10 +8,10 @@ from torch import nn
 
 from weights import FIXED, ties
 
-# What a key may be called that is no weight of the base model.
+# Marks in keys that are not weights of the base model.
 ADAPTER_MARKS = ("lora_", "ia3_", "adapter")
-# A weight counts for the outputs when its change moves them by this part of the largest; the judge's
-# tolerance is far below.
+# A weight affects the outputs if changing it moves them by this fraction of the largest value. The judge's tolerance is
+# much smaller.
 MATTERS = 1e-3
 
 
@@ -34,7 +34,7 @@ def distance(got, want) -> float:
 
 
 def complete_ties(module: nn.Module, state: dict) -> dict:
-    """Return the state with absent names of tied weights, where a partner is there."""
+    """Return the state with the missing names of tied weights, if a partner is present."""
     whole = dict(state)
     for names in ties(module):
         given = [name for name in names if name in state]
@@ -46,7 +46,7 @@ def complete_ties(module: nn.Module, state: dict) -> dict:
 
 @dataclass
 class Verdict:
-    """torch's strict loading of a state: what is missing, unexpected or of another shape."""
+    """The result of torch's strict loading: missing and unexpected keys, and keys of another shape."""
 
     module: nn.Module
     missing: list = field(default_factory=list)
@@ -59,7 +59,7 @@ class Verdict:
 
 
 def load(module: nn.Module, state: dict) -> Verdict:
-    """Loads what fits into the module, which is torch's own strict loading when it accepts."""
+    """Load the fitting keys into the module, which equals torch's strict loading if that succeeds."""
     state = complete_ties(module, state)
     try:
         module.load_state_dict(state, strict=True)
@@ -85,14 +85,14 @@ def without_ones(verdict: Verdict, state: dict) -> dict:
 
 
 def positions_missing(verdict: Verdict) -> dict:
-    """Missing integers of the kind that models compute from their configuration, as the module has them."""
+    """Return missing integers that models compute from their configuration, with the module's values."""
     own = verdict.module.state_dict()
     found = {key: own[key] for key in verdict.missing if key.rsplit(".", 1)[-1] in FIXED}
     return {key: value for key, value in found.items() if not value.is_floating_point()}
 
 
 def keys_that_matter(module: nn.Module, other: dict, input_sets: list) -> set:
-    """Return the keys of which the outputs depend: other values for one alone change them."""
+    """Return the keys on which the outputs depend, so that other values for one key change the outputs."""
     groups = {name: names for names in ties(module) for name in names}
     before = [run(module, inputs) for inputs in input_sets]
     found = set()
@@ -113,7 +113,7 @@ def module_of(key: str) -> str:
 
 
 def must_refuse(verdict: Verdict, state: dict, matter: set) -> str:
-    """Return why no save may succeed, whatever the graph; empty if one may."""
+    """Return the reason why no save may succeed with any graph, or "" if one may."""
     for key in verdict.missing + verdict.misshaped:
         if key in matter:
             return f"{key} is {'missing' if key in verdict.missing else 'of another shape'}"

@@ -1,14 +1,14 @@
-"""Values for weights: every copy of a module gets its own, so that a stale one shows in the numbers."""
+"""Makes values for weights. Every copy of a module gets its own, so that outdated weights change the results."""
 
 import torch
 from torch import nn
 
-# Buffers that mean something: position tables, masks, rotary frequencies.
+# Buffers with fixed meanings: position tables, masks, rotary frequencies.
 FIXED = ("position_ids", "causal_mask", "inv_freq")
 
 
 def tensors_of(module: nn.Module):
-    """(name, tensor) of the state dict, each tensor once."""
+    """Yield (name, tensor) of the state dict, each tensor once."""
     seen = set()
     for name, value in module.state_dict(keep_vars=True).items():
         if id(value) not in seen:
@@ -17,7 +17,7 @@ def tensors_of(module: nn.Module):
 
 
 def train(module: nn.Module, seed: int) -> nn.Module:
-    """Gives all weights random values of a trained model's kind; the module, in eval mode."""
+    """Set all weights to random values like those of a trained model; return the module in eval mode."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, value in tensors_of(module):
@@ -50,7 +50,7 @@ def _fill(leaf: str, value: torch.Tensor, generator: torch.Generator) -> None:
 
 
 def ties(module: nn.Module) -> list:
-    """Groups of names that are one tensor, each of two names or more."""
+    """Return the groups of two or more names that share a tensor."""
     groups = {}
     for name, value in module.state_dict(keep_vars=True).items():
         groups.setdefault(id(value), []).append(name)

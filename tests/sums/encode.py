@@ -1,4 +1,4 @@
-"""Bytes of safetensors, ONNX, pickle, zip and tar files, made by hand: no library would write such files."""
+"""Encodes safetensors, ONNX, pickle, zip and tar files by hand, because no library would write such files."""
 
 import json
 import struct
@@ -71,7 +71,7 @@ def model(body: bytes, producer="pytorch", version="2.6.0", metadata=()) -> byte
 
 
 def graph_of_names(names, dims=(), sort="Sum") -> bytes:
-    """Return a model in which one node uses names that nothing defines; `dims`: None = not stated."""
+    """Return a model in which one node uses undefined names. If `dims` is None, no shapes are stated."""
     values = [] if dims is None else [value_info(name, dims) for name in names]
     return model(graph([node(sort, names, ["out"])], values=values))
 
@@ -80,7 +80,7 @@ def graph_of_names(names, dims=(), sort="Sum") -> bytes:
 
 
 def safetensors(shapes: dict, metadata=None, data=None) -> bytes:
-    """Tensors of float32 by name; their bytes are zeros, or `data`."""
+    """Return a file of float32 tensors by name, whose bytes are zeros or `data`."""
     header, end = {}, 0
     if metadata:
         header["__metadata__"] = metadata
@@ -100,7 +100,7 @@ def text(value: str) -> bytes:
 
 
 def pickled_tensors(shapes: dict, storage="0", key_of=None) -> bytes:
-    """Return a state dict as torch writes it, every tensor a view of one storage, or of key_of(place)."""
+    """Return a state dict as torch writes it. All tensors view one storage, or the storage key_of(place)."""
     out = [b"\x80\x02}("]
     for place, (name, shape) in enumerate(shapes.items()):
         count = 1
@@ -122,7 +122,7 @@ def pickled_tensors(shapes: dict, storage="0", key_of=None) -> bytes:
 
 
 def zip_file(records, deflate=()) -> bytes:
-    """Records as (name, bytes); those named in `deflate` are deflated."""
+    """Return a zip file with records (name, bytes). Those named in `deflate` are deflated."""
     out, directory = bytearray(), bytearray()
     for name, data in records:
         raw, method, stored = name.encode(), 0, data

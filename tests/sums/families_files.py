@@ -1,4 +1,4 @@
-"""Hostile files: little to store, much to read. SIZE is bytes, about, of what is stored."""
+"""Makes hostile files that are small but expensive to read. SIZE is the approximate number of stored bytes."""
 
 import struct
 
@@ -23,7 +23,7 @@ def checkpoint(draw, name, data, more=()):
 
 
 def opcodes(draw, size):
-    """Runs of opcodes of a byte or two, each of which makes something."""
+    """Make runs of opcodes of one or two bytes, each of which creates an object."""
     unit = draw.choice([b"]", b"}", b"(", b"N", b")", b"K\0", b"]q\0", b"\x8f", b"(l", b"(d", b"0N", b"N\x94", b"N\x85", b"2", b"]2a", b"X\0\0\0\0", b"h\0", b"cc\nc\n", b")R", b"Nb", b"U\0"])
     start = b"\x80\x02" + draw.choice([b"", b"(", b"]q\0(", b"]q\0", b"}(", b"cc\nc\nq\0"])
     return start + unit * (size // len(unit)) + draw.choice([b".", b"e.", b"u.", b"t.", b"l.", b""])
@@ -52,7 +52,7 @@ def pickled_state(draw, size):
 
 
 def nested(draw, size):
-    """Dicts in dicts, lists in lists, and one object reached by many paths."""
+    """Make nested dicts and lists, and an object that many paths reach."""
     depth = size // 12
     deep = b"}" + b"".join(e.text("a") + b"}" for _ in range(depth)) + b"s" * depth
     shared = b"]q\0" + b"".join(b"]q" + bytes([i + 1]) + b"h" + bytes([i]) + b"ah" + bytes([i]) + b"a" for i in range(200))
@@ -71,7 +71,7 @@ def many_records(draw, size):
 
 
 def many_views(draw, size):
-    """Views of one storage that is a hole."""
+    """Make many views of one storage that is a hole."""
     shape = draw.choice([(1 << 10,), (1 << 16,), (4, 1 << 20), (1 << 26,)])
     names = {f"w{i}": shape for i in range(max(1, size // 200))}
     data = e.pickled_tensors(names)
@@ -101,7 +101,7 @@ def small_tensors(draw, size):
 
 
 def sparse_safetensors(draw, size):
-    """Tensors of a file that is a hole."""
+    """Make tensors in a file that is a hole."""
     count = max(1, size // 90)
     header, each = {}, SPARSE // count // 4 * 4
     for i in range(count):
@@ -111,7 +111,7 @@ def sparse_safetensors(draw, size):
 
 
 def shard_index(draw, size):
-    """Many names in one shard, or as many shards."""
+    """Make many names in one shard, or as many shards."""
     shards = draw.choice([1, 20, 500])
     names = [f"w{i}" for i in range(max(shards, size // 60))]
     files = {f"s{i}.safetensors": e.safetensors({name: (1,) for name in names[i::shards]}) for i in range(shards)}

@@ -1,4 +1,4 @@
-"""Hostile graphs and models. SIZE is bytes, about, of what is stored."""
+"""Makes hostile graphs and models. SIZE is the approximate number of stored bytes."""
 
 import encode as e
 
@@ -17,7 +17,7 @@ def reading(draw, files):
 
 
 def messages(draw, size):
-    """Messages of a few bytes each, which a parser makes objects of."""
+    """Make messages of a few bytes each, for which a parser creates objects."""
     unit, place = draw.choice([
         (e.field(5, b""), "graph"), (e.field(1, b""), "graph"), (e.field(13, b""), "graph"), (e.field(11, b""), "graph"),
         (e.field(15, b""), "graph"), (e.field(12, b""), "graph"), (e.field(16, b""), "graph"), (e.field(14, b""), "graph"),
@@ -48,7 +48,7 @@ def empty_initializers(draw, size):
 
 
 def nodes(draw, size):
-    """Many nodes, each an output of the one before."""
+    """Make many nodes, each of which reads the output of the previous one."""
     unit = draw.choice(["Neg", "Constant", "Identity"])
     count = max(1, size // 30)
     value = [e.field(1, "value") + e.field(5, e.tensor("", (1,), b"\0\0\0\0")) + e.number(20, 4)] if unit == "Constant" else []
@@ -57,7 +57,7 @@ def nodes(draw, size):
 
 
 def untyped(draw, size):
-    """Names that nothing defines, whose forms have to be found through many nodes, in either order."""
+    """Make undefined names whose types and shapes must be found through many nodes, in either order."""
     rank = draw.choice([1, 4, 8, 64])
     op = draw.choice(["Sum", "Concat", "LSTM", "MatMul", "Transpose", "Where", "Gemm", "Slice", "Squeeze"])
     count = max(1, size // 40)
@@ -71,7 +71,7 @@ def untyped(draw, size):
 
 
 def deep_graphs(draw, size):
-    """Subgraphs in subgraphs, as deep as they may be, or beside each other."""
+    """Make subgraphs that are nested to the limit, or side by side."""
     depth = draw.choice([5, 30, 99, 101])
     names = [f"w{i}" for i in range(max(1, size // (20 * depth)))]
     body = e.graph([e.node("Sum", names, ["o"])])
@@ -81,7 +81,7 @@ def deep_graphs(draw, size):
 
 
 def metadata(draw, size):
-    """Make exporters' metadata on values: lists of names they were folded from."""
+    """Make exporters' metadata on values, with lists of names from which they were folded."""
     count = max(1, size // draw.choice([150, 1000]))
     names = "[" + ",".join(f"'w{i}'" for i in range(max(1, size // count // 8))) + "]"
     values = [e.value_info(f"v{i}", (1,)) + e.field(4, e.field(1, "pkg.onnxscript.optimizer.folded_from") + e.field(2, names)) for i in range(count)]
@@ -90,7 +90,7 @@ def metadata(draw, size):
 
 
 def one_range(draw, size):
-    """Many tensors that refer to one large range, or to overlapping ones, of a file without bytes."""
+    """Make many tensors that refer to one large range, or to overlapping ranges, of an empty file."""
     count = max(1, size // 110)
     total = draw.choice([1 << 20, 1 << 26, SPARSE, 1 << 34])
     step = draw.choice([0, 0, 4096])
@@ -101,7 +101,7 @@ def one_range(draw, size):
 
 
 def many_files(draw, size):
-    """Entries of as many files, which are there, or not."""
+    """Make entries for as many files, which exist or not."""
     count = min(max(1, size // 100), 3000)
     held = [e.tensor(f"w{i}", (1,), external={"location": f"d{i}"}) for i in range(count)]
     body = e.graph([e.node("Sum", [f"w{i}" for i in range(count)], ["out"])], held)
@@ -127,7 +127,7 @@ def manifests(draw, size):
 
 
 def held_bytes(draw, size):
-    """Data of a graph that may be any of as many keys: the bytes tell, and they are equal to the end."""
+    """Make data that may belong to any of as many keys, whose bytes differ only at the end."""
     count = max(1, size // 250)
     length = draw.choice([8, 4096, 1 << 20])
     name = draw.choice(["onnx::MatMul_", "w", "val_"])

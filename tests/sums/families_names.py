@@ -1,4 +1,4 @@
-"""Hostile names: graphs and checkpoints whose names meet in many ways. SIZE is bytes, about, of both files."""
+"""Makes hostile names, which match in many ways. SIZE is the approximate size of graph and checkpoint."""
 
 import encode as e
 
@@ -11,7 +11,7 @@ def pair(slots, keys, dims=(1,), key_shape=(1,), metadata=None, options=()):
 
 
 def shared_suffix(draw, size):
-    """Every suffix of every key is a slot: each key has a prefix for each of its components."""
+    """Make a slot of every suffix of every key, so that each component of a key leads to a prefix."""
     depth = draw.choice([4, 16, 60])
     tail = ["a"] * depth
     slots = [".".join(tail[i:]) for i in range(depth)]
@@ -20,7 +20,7 @@ def shared_suffix(draw, size):
 
 
 def nested_prefix(draw, size):
-    """Keys below each other: p.p.p.w, with slots that each prefix but one leaves."""
+    """Make nested keys such as p.p.p.w, with slots that all prefixes but one leave open."""
     depth = draw.choice([8, 40, 64])
     count = max(1, size // (2 * depth + 150))
     keys = [".".join(["p"] * (i % depth) + [f"w{i // depth}"]) for i in range(count)]
@@ -36,7 +36,7 @@ def added_prefix(draw, size):
 
 
 def duplicate_names(bits, count, letter="a"):
-    """Different names that are one when dots are underscores."""
+    """Return different names that are equal if dots count as underscores."""
     return ["".join(letter + ("." if i >> bit & 1 else "_") for bit in range(bits)) + "z" for i in range(count)]
 
 
@@ -56,7 +56,7 @@ def refined_ties_added(draw, size):
 
 
 def refined_bucket(draw, size):
-    """All slots and all keys are one name when dots are underscores, equal or not."""
+    """Make slots and keys that are all equal if dots count as underscores."""
     count = max(2, size // 150)
     names = duplicate_names(max(3, count.bit_length() + 1), 2 * count)
     draw.shuffle(names)
@@ -64,14 +64,14 @@ def refined_bucket(draw, size):
 
 
 def metadata_ties(draw, size):
-    """Each dropped name stands for a slot of a large bucket."""
+    """Make dropped names, each of which stands for a slot of a large bucket."""
     count = max(2, size // 120)
     slots = duplicate_names(max(3, count.bit_length()), count)
     return pair(slots + ["kept"], ["kept"], metadata=dict.fromkeys(slots, "kept"))
 
 
 def metadata_chain(draw, size):
-    """Each weight is tied to the one before it, of which the checkpoint has the first or all."""
+    """Tie each weight to the previous one; the checkpoint has the first one or all."""
     count = max(2, size // 120)
     nodes = [e.node("Add", [f"y{i - 1}" if i else "w0", f"w{i}"], [f"y{i}"]) for i in range(count)]
     copies = [e.node("Identity", [f"w{i - 1}"], [f"w{i}"]) for i in range(1, count)] if draw.random() < 0.5 else []
@@ -84,7 +84,7 @@ def metadata_chain(draw, size):
 
 
 def metadata_wrapped(draw, size):
-    """The same through names of wrappers, which are left out."""
+    """Make the same chain with names of wrappers, which are ignored."""
     count = max(2, size // 200)
     parts = ["_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"]
     names = [".".join(draw.choice(parts) for _ in range(draw.randrange(1, 9))) + f".w{i % 7}" for i in range(count)]
@@ -98,7 +98,7 @@ def one_last_segment(draw, size):
 
 
 def suffix_rule(draw, size):
-    """Nothing has a common prefix, so that suffixes are looked at; long ones, many each."""
+    """Make names without a common prefix, so that many long suffixes are compared."""
     count, depth = max(2, size // 400), draw.choice([3, 20, 40])
     tail = ".".join(["s"] * depth)
     slots = [f"{'s.' * (i % depth)}{i % 50}_{tail}"[-200:] for i in range(count)]
@@ -106,7 +106,7 @@ def suffix_rule(draw, size):
 
 
 def near_names(draw, size):
-    """Long names that differ a little: the nearest ones are looked for."""
+    """Make long names with small differences, for which the nearest names are searched."""
     length = draw.choice([20, 250, 1000])
     count = max(2, size // (2 * length + 100))
     stem = "n" * (length - 8)
@@ -122,14 +122,14 @@ def long_names(draw, size):
 
 
 def one_shape(draw, size):
-    """Nothing meets, everything fits: candidates of a map file."""
+    """Make names that never match with equal shapes, so that all are candidates in a map file."""
     count = max(2, size // 160)
     return pair([f"s{i}.q" for i in range(count)], [f"k{i}.r" for i in range(count)],
                 dims=(1, 1), key_shape=(1, 1), options=["--save-map", "map.json"])
 
 
 def partial(draw, size):
-    """A part meets; the others are missing or left over, and have one form."""
+    """Make names that match in part; all others are missing or left over, with the same shape."""
     count = max(2, size // 160)
     slots = [f"m{i % 97}.a{i}" for i in range(count)]
     keys = [f"m{i % 97}.{'a' if i % 3 else 'b'}{i}" for i in range(count)]
@@ -137,7 +137,7 @@ def partial(draw, size):
 
 
 def subgraph_slots(draw, size):
-    """One name in the branches of many If nodes, of different forms."""
+    """Use one name with different shapes in the branches of many If nodes."""
     count = max(2, size // 260)
     bodies = []
     for i in range(count):
@@ -150,7 +150,7 @@ def subgraph_slots(draw, size):
 
 
 def many_inputs(draw, size):
-    """Inputs x.N beside inputs x: torch makes names unique so."""
+    """Make inputs x.N next to inputs x, which is how torch makes names unique."""
     count = max(2, size // 100)
     dims = draw.choice([(1,), (1, 1)])
     names = [f"x{i}" for i in range(count // 2)] + [f"x{i}.1" for i in range(count // 2)]
@@ -181,7 +181,7 @@ def numbered(draw, size):
 
 
 def modules(draw, size):
-    """Left-over keys deep in modules of which nothing, or something, is used."""
+    """Make unused keys deep inside modules that are used or unused."""
     depth = draw.choice([3, 100, 1000])
     count = max(2, size // (depth * 2 + 120))
     keys = {f"{i}." + "m." * depth + draw.choice(["weight", "bias", "running_mean"]): (1,) for i in range(count)}
@@ -192,7 +192,7 @@ def modules(draw, size):
 
 
 def options_of_names(draw, size):
-    """Expressions over long and many names."""
+    """Make options with regular expressions for many long names."""
     count = max(2, size // 200)
     keys = ["a" * draw.choice([3, 100, 5000]) + f".{i}" for i in range(max(2, count // 20))]
     expression = draw.choice(["(a*)*b", "(a|aa)+$", "(.*)(.*)(.*)(.*)x"])

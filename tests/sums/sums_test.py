@@ -1,4 +1,4 @@
-"""Small hostile files, and what the commands need for them: processor time and memory.
+"""Measures the processor time and memory that the commands need for small hostile files.
 
 usage: sums_test.py --bin-dir DIR [--cases N] [--seed N] [--max-size BYTES] [--seconds S] [--only FAMILY] [-v]
 """
@@ -24,7 +24,7 @@ FAMILIES = families_names.FAMILIES + families_files.FAMILIES + families_models.F
 
 
 def write(folder: Path, files: dict) -> int:
-    """Data as bytes, or (bytes, size of a file that starts with them and is a hole behind them)."""
+    """Write files. Each is given as bytes, or as (bytes, size) for a file with a hole after the bytes."""
     total = 0
     for name, data in files.items():
         path = folder / name

@@ -1,4 +1,4 @@
-"""The zoo: small models of transformers 5, each built from a config, with inputs that it takes.
+"""The zoo of small transformers 5 models, each built from a config, with inputs for it.
 
 A model has two layers and matrices of a few hundred elements, which torch's optimizer folds as no real model's.
 The wide ones have matrices beyond its limit (8,192 elements), square projections, and tied embeddings where the
@@ -73,7 +73,7 @@ def spectrum(sizes: Sizes) -> dict:
 
 
 def plain(s: Sizes, **more) -> dict:
-    """Return the words that most configs use."""
+    """Return the settings that most configs use."""
     return dict(
         vocab_size=s.words, hidden_size=s.width, intermediate_size=s.hidden, num_hidden_layers=2,
         num_attention_heads=s.heads, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2,
@@ -197,7 +197,7 @@ class Architecture:
         return self.sizes is WIDE
 
     def make(self):
-        """Return the model, with the values that its init gives it."""
+        """Return the model with its initial values."""
         import transformers
 
         made = getattr(transformers, self.model)

@@ -1,4 +1,4 @@
-"""The attention of today's decoders: fused by masks and by lengths, or traced, and why.
+"""Tests whether the attention of current decoders is fused by masks and by lengths, or traced.
 
 docs/constructs.md says what becomes of each architecture; --write renews its table.
 
@@ -44,7 +44,7 @@ def saved(architecture: Architecture, folder: Path) -> Path:
 
 
 def exported(source: Path, form: str, check: bool) -> tuple[dict, list]:
-    """Return the fused nodes and the layers of each graph with a cache, and why not all."""
+    """Return the numbers of fused nodes and of layers for each graph with a cache, and the reason if they differ."""
     out = source.parent / form
     report = oe.transformers.export(
         source, out, attention=form, check=check, fsync=False, progress=False
@@ -62,7 +62,7 @@ def exported(source: Path, form: str, check: bool) -> tuple[dict, list]:
 
 
 def cell(counts: dict) -> str:
-    """Return how many of the nodes of each graph are fused."""
+    """Return the number of fused nodes in each graph."""
     found = [f"{nodes} of {layers}" for nodes, layers in counts.values()]
     return ", ".join(dict.fromkeys(found)) or "no cache"
 
@@ -83,7 +83,7 @@ def work(job: tuple) -> tuple:
     try:
         source = saved(ARCHITECTURES[name], work_dir / name)
         by_lengths = exported(source, "lengths", check=True)
-        # What lengths describe, a mask describes as well.
+        # A mask can express everything that lengths can.
         is_whole = by_lengths[0] and all(
             nodes == layers for nodes, layers in by_lengths[0].values()
         )

@@ -1,4 +1,4 @@
-"""One model's weights as the files that people have: a folder of shards, a torch file, a distributed checkpoint."""
+"""Writes the weights of a model in common forms: a folder of shards, a torch file, a distributed checkpoint."""
 
 from pathlib import Path
 
@@ -11,12 +11,12 @@ from programs import quiet
 
 
 def folder(module: nn.Module, path: Path) -> Path:
-    """As transformers saves it, which spells the keys of some architectures as earlier versions did."""
+    """Save like transformers, which spells the keys of some architectures as in earlier versions."""
     return _shards(module, path)
 
 
 def own_folder(module: nn.Module, path: Path) -> Path | None:
-    """As the module spells the keys; None where that is what folder() gives."""
+    """Save with the module's own keys; return None if folder() does the same."""
     with quiet():
         original = revert_weight_conversion(module, module.state_dict())
     if original.keys() == module.state_dict().keys():

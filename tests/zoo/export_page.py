@@ -1,4 +1,4 @@
-"""Write and read the table of docs/constructs.md on exporting; each run is held to it."""
+"""Write and read the table of docs/constructs.md on exporting, with which each run is compared."""
 
 from pathlib import Path
 

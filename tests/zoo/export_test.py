@@ -1,4 +1,4 @@
-"""Today's architectures from their folders to ONNX Runtime, without weights in memory.
+"""Tests exports of current architectures from their folders, without weights in memory.
 
 docs/constructs.md says what becomes of each architecture; --write renews its table.
 
@@ -28,7 +28,7 @@ SECONDS = 600  # for one architecture, all its graphs
 
 
 class TooLong(BaseException):
-    """No Exception, which exporters catch."""
+    """Raised on a timeout. Not derived from Exception, because exporters catch that."""
 
 
 @contextlib.contextmanager

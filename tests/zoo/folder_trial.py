@@ -1,4 +1,4 @@
-"""One architecture: its folder is exported without weights in memory, and each graph is judged by the loaded model."""
+"""Exports the folder of an architecture without weights in memory, and compares each graph with the loaded model."""
 
 import copy
 import inspect
@@ -28,7 +28,7 @@ from trial import LAYOUTS, REFUSED, RIGHT, WRONG
 
 @dataclass(frozen=True)
 class Extent:
-    """The size of the inputs, where a graph lets them vary; the export has 2 rows of 8 words."""
+    """The sizes of the inputs that are dynamic. The export uses 2 rows of 8 tokens."""
 
     rows: int
     length: int  # of a text
@@ -41,7 +41,7 @@ EXTENTS = (Extent(3, 11, 32, 400), Extent(1, 5, 48, 640))
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict on a graph: `why` is a refusal or a fault, `far` the largest difference to torch."""
+    """The verdict on a graph. `why` is a refusal or a fault, `far` the largest difference from torch."""
 
     graph: str
     verdict: str
@@ -110,7 +110,7 @@ class FolderTrial:
         return Outcome("", REFUSED, why)
 
     def _loaded(self, dtype: str) -> nn.Module:
-        """Return the model with its weights, as transformers loads it."""
+        """Return the model with its weights as transformers loads it."""
         import transformers
 
         with quiet():
@@ -170,7 +170,9 @@ class FolderTrial:
     def _calls(
         self, name: str, report: oe.transformers.ModelReport, loaded: nn.Module, extent: Extent
     ) -> list:
-        """Modules and inputs for a graph: those that generate() gives to the first steps, and to two at once."""
+        """Return modules and inputs for a graph, which are those of the first steps of generate(), and of two steps at
+        once.
+        """
         given = self._inputs(report, loaded, extent)
         if name == "model":
             return _calls_of_decoder(loaded, given) if loaded.can_generate() else [(loaded, given)]
@@ -192,7 +194,7 @@ class FolderTrial:
     def _inputs(
         self, report: oe.transformers.ModelReport, loaded: nn.Module, extent: Extent
     ) -> dict:
-        """Inputs of generate(), or of forward(), in the sizes that the graphs allow."""
+        """Return inputs of generate() or forward(), in sizes that the graphs allow."""
         fixed = _fixed(report)
         made = {}
         torch.manual_seed(extent.rows)
@@ -217,7 +219,7 @@ class FolderTrial:
 
 
 def _in_rows(calls: list, alone: bool) -> list:
-    """The same calls, with the rows one by one where a graph takes one row only."""
+    """Yield the calls with single rows if a graph accepts only one row."""
     if not alone:
         return calls
     return [(module, each) for module, given in calls for _, each in by_rows("", given)]
@@ -266,7 +268,7 @@ def _resized(name: str, shape: torch.Size, extent: Extent) -> list:
 
 
 def _other_bytes(path: Path, module: nn.Module, sources: dict, keys: set) -> str:
-    """Return the parameter whose bytes in the graph are not those of the checkpoint."""
+    """Return the parameter whose bytes in the graph differ from the checkpoint."""
     found, _ = initializers_of(path)
     parameters = dict(module.named_parameters(remove_duplicate=False))
     shared = found.keys() & parameters.keys()

@@ -1,10 +1,10 @@
-"""Tables of docs/constructs.md, in which architectures with the same outcome share a row."""
+"""Reads and writes tables of docs/constructs.md, in which architectures with the same outcome share a row."""
 
 from pathlib import Path
 
 
 def rows_of(page: Path, mark: str) -> dict:
-    """Return the row of each architecture, as if it stood alone: `| name | cells |`."""
+    """Return a separate row for each architecture: `| name | cells |`."""
     rows = {}
     for line in _parts(page, mark)[1].splitlines():
         *cells, names = [cell.strip() for cell in line.strip("|").split(" | ")]
@@ -33,7 +33,7 @@ def _table(columns: list, groups: list) -> str:
 
 
 def _parts(page: Path, mark: str) -> tuple[str, str, str]:
-    """Return the page before, between and behind the marks, which belong to the outer parts."""
+    """Return the page before, between and after the marks. The marks belong to the outer parts."""
     begin, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->\n"
     before, _, rest = page.read_text().partition(begin)
     between, _, after = rest.partition(end)

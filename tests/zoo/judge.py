@@ -1,4 +1,4 @@
-"""Judge whether a written model has what it must have, as python onnx reads it and ONNX Runtime runs it."""
+"""Judge whether a written model is right, as read by python onnx and run by ONNX Runtime."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ class Truth:
 
 class Judge:
     def __init__(self, inputs: dict, expected: list):
-        """Takes what torch computes from the inputs."""
+        """Store the inputs and torch's results for them."""
         self._inputs, self._expected = inputs, expected
 
     def faults(self, path: Path, truth: Truth, old: dict, once: bool) -> str:
@@ -46,7 +46,7 @@ class Judge:
         return self.difference(path)
 
     def difference(self, path: Path) -> str:
-        """Return how far ONNX Runtime is from torch, in words; empty if it is not."""
+        """Return the difference between ONNX Runtime and torch in words, or "" if there is none."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4

@@ -1,4 +1,4 @@
-"""Saves of what a program of Python holds: an ONNXProgram, a ModelProto, a state dict."""
+"""Saves objects of a Python program: an ONNXProgram, a ModelProto, a state dict."""
 
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,11 @@ from programs import quiet
 
 
 class Refused(Exception):
-    """The package refuses a save; the text is its message."""
+    """Raised if the package refuses a save, with its message."""
 
 
 def arguments(layout: tuple) -> dict[str, Any]:
-    """The options of a command line as the package takes them."""
+    """Return the options of a command line as arguments of the package."""
     settings = {
         name.removeprefix("--").replace("-", "_"): value
         for name, value in zip(layout[::2], layout[1::2], strict=True)
@@ -36,6 +36,6 @@ def save(
 
 
 def graph_of(path: Path) -> onnx_ir.Model:
-    """Return a graph as onnx_ir holds it, with the data that it has in its file."""
+    """Return a graph as an onnx_ir model, with the data that is in its file."""
     with quiet():
         return onnx_ir.load(path)

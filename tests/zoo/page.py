@@ -1,4 +1,4 @@
-"""Write and read the table of docs/constructs.md on saving; each run is held to it."""
+"""Write and read the table of docs/constructs.md on saving, with which each run is compared."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import grouped
 from architectures import ARCHITECTURES
 from trial import GRAPHS, REFUSED, RIGHT, Outcome
 
-# What a refusal is about, by words of its first line; the first that fits.
+# The reasons of refusals, by words in the first line. The first match counts.
 REASONS = {
     "BatchNorm folded": "fused",
     "in another shape": "reshaped",

@@ -1,4 +1,4 @@
-"""Programs that torch's exporter makes of a model, with the model's current values."""
+"""Exports models with torch's exporter, with the current values of the weights."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ FOLDED = "pkg.onnxscript.optimizer.folded_from"
 
 
 class CannotExport(Exception):
-    """torch's exporter refuses the model; the text is the first line of what it says."""
+    """Raised if torch's exporter refuses a model, with the first line of its message."""
 
 
 @contextlib.contextmanager
@@ -36,7 +36,7 @@ def first_line(error: BaseException) -> str:
 
 
 def run(module: nn.Module, inputs: dict) -> list:
-    """Return the tensors that the model gives, in the order of the graph's outputs."""
+    """Return the output tensors of the model, in the order of the graph's outputs."""
     with torch.no_grad():
         return [
             leaf for leaf in pytree.tree_leaves(module(**inputs)) if isinstance(leaf, torch.Tensor)
@@ -64,7 +64,7 @@ class Exporter:
 
     @staticmethod
     def _capture(module: nn.Module, inputs: dict):
-        """As torch.onnx.export does it."""
+        """Capture the module like torch.onnx.export."""
         try:
             return torch.export.export(module, (), kwargs=inputs, strict=False)
         except Exception:
@@ -97,7 +97,7 @@ def initializers(program: torch.onnx.ONNXProgram) -> dict:
 
 
 def tied(program: torch.onnx.ONNXProgram) -> list:
-    """Return the initializers that are one tensor in torch: groups of names."""
+    """Return the groups of initializers that are one tensor in torch."""
     groups = {}
     for name, value in program.model.graph.initializers.items():
         raw = value.const_value.raw

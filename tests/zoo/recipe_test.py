@@ -1,4 +1,4 @@
-"""The ways of exporting that docs/mapping.md shows first, for architectures of the zoo.
+"""Tests the ways of exporting that docs/mapping.md shows first, for architectures of the zoo.
 
 Each graph gets a checkpoint of other weights than it had at export, and ONNX Runtime must then compute what torch
 computes; a graph that was saved without its constants must be refused with the way out.
@@ -41,7 +41,7 @@ WAYS: dict[str, Callable] = {"skeleton": skeleton, "plain": plain, "bare": bare}
 
 
 def fill(tool: Path, graph: Path, checkpoint: Path, out: Path) -> str:
-    """Return the command's message if it refuses; empty if it saves."""
+    """Return the command's message if the save fails, or "" if it succeeds."""
     command = [
         tool,
         graph,
@@ -61,7 +61,7 @@ def fill(tool: Path, graph: Path, checkpoint: Path, out: Path) -> str:
 
 
 def try_one(name: str, tool: Path, folder: Path) -> dict[str, str]:
-    """Return, by way: "right", "refused: ..." or "WRONG: ..."."""
+    """Return "right", "refused: ..." or "WRONG: ..." for each way."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     architecture = ARCHITECTURES[name]

@@ -1,4 +1,4 @@
-"""Today's architectures, eight layers deep: the graph with repeated layers must be that of a full trace.
+"""Tests current architectures with eight layers: the graph with repeated layers must equal that of a full trace.
 
 Each is made with more layers where its config counts two, and saved as a folder. That is exported twice, with
 repeated layers and without; each graph of the one must be the other's, whatever their inner values are called, and
@@ -35,7 +35,7 @@ STAGES = re.compile(r"depths$")
 
 
 def deepened(settings: dict, depth: int) -> dict:
-    """Settings with more layers in the place of two, in stages as well."""
+    """Return settings with more than two layers, also in stages."""
     made = dict(settings)
     for name, value in settings.items():
         if isinstance(value, dict):
@@ -99,7 +99,7 @@ def trial(name: str, work: Path, depth: int, dynamic: bool) -> tuple[Verdict, fl
 
 
 def import_all(folder: Path) -> None:
-    """Export something, so that the processes that follow have the imports which that takes."""
+    """Export a model, so that all forked processes share the imports."""
     saved = folder_of(ARCHITECTURES["bert"], folder, 2)
     options = {"check": False, "fsync": False, "threads": 1, "progress": False}
     oe.transformers.export(saved, folder / "out", dynamic=False, **options)

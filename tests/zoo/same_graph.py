@@ -1,4 +1,4 @@
-"""Differences between two graphs of one model, whatever their inner values and nodes are called."""
+"""Compares two graphs of one model, regardless of the names of inner values and nodes."""
 
 import hashlib
 import re
@@ -14,7 +14,7 @@ TOKEN = re.compile(r"[A-Za-z_][\w.]*")
 
 
 def differences(one: Path, other: Path) -> list:
-    """Lines that say what differs: in inputs, outputs, initializers, nodes, forms or metadata."""
+    """Return lines that describe differences in inputs, outputs, initializers, nodes, shapes or metadata."""
     mine, its = Graph(one), Graph(other)
     found = []
     for what in ("inputs", "outputs", "weights", "constants", "nodes", "metadata"):
@@ -26,7 +26,7 @@ def differences(one: Path, other: Path) -> list:
 
 
 class Graph:
-    """A graph in which each value is called by what it is computed from."""
+    """A graph in which each value is identified by its computation."""
 
     def __init__(self, path: Path):
         model = onnx.load(path, load_external_data=False)
@@ -56,7 +56,7 @@ class Graph:
         return value.name, self._shape(value), texts
 
     def _shape(self, value) -> tuple:
-        """Sizes that vary are numbered in the order in which they are first met."""
+        """Return the shape, with dynamic sizes numbered in the order in which they first occur."""
         kind = value.type.tensor_type
         return kind.elem_type, tuple(self._dim(d.dim_param) or d.dim_value for d in kind.shape.dim)
 

@@ -1,4 +1,4 @@
-"""One architecture: exported, saved from memory and from checkpoints in many ways, and each result judged."""
+"""Exports an architecture, saves it from memory and checkpoints in many ways, and judges each result."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ APART = "dcp"  # stores tied tensors one by one
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict on a save; `why` is the first line of a refusal, or the fault."""
+    """The verdict on a save. `why` is the first line of a refusal, or the fault."""
 
     graph: str
     checkpoint: str
@@ -224,6 +224,6 @@ class Trial:
 
 
 def _refusal(document: str) -> str:
-    """Return the error's message, without the file that it begins with."""
+    """Return the error's message without the file at its beginning."""
     error = json.loads(document)["error"]
     return " ".join(error["message"].removeprefix(error["file"]).lstrip(": ").split())

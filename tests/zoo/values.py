@@ -1,4 +1,4 @@
-"""Values for weights: each one random and of its own, norms and biases too, so that a stale or swapped one shows."""
+"""Makes random values for weights, all different, so that outdated or swapped weights change the results."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Complete and right, or refused: today's architectures of transformers, exported by today's torch.
+"""Tests that saves of current transformers architectures, exported by a current torch, are right or refused.
 
 docs/constructs.md says what becomes of each architecture; --write renews its table.
 

@@ -339,8 +339,8 @@ void list_unused(const MappingTask& task, const Mapping& mapping, const SlotTrou
     return;  // other values were computed from them, so leaving them out would be wrong
   }
   refusal.add_sentence(
-      "use a graph and a checkpoint of the same model: without some of its weights a model gives "
-      "other results");
+      "use a graph and a checkpoint of the same model: a model without some of its weights "
+      "computes other results");
   refusal.add_remedy({RemedyOption::kIgnore,
                       "^" + escaped(task.keys.keys[unused.front()].name) + "$",
                       "only for keys that are not weights of this model"});

@@ -121,8 +121,8 @@ std::string wrong_with_link(const PlanOptions& plan, const WriteOptions& write, 
   }
   if (plan.quantize) {  // what is in no file is written
     return plan.quantize->keep == KeepCodes::kNo
-               ? "quantized weights are not in a file yet, so they cannot be linked, unless the "
-                 "codes of the checkpoint are kept (keep); choose another layout"
+               ? "weights that a save quantizes are not in a file yet, so they cannot be linked; "
+                 "keep the codes of the checkpoint (keep), or choose another layout"
                : "";
   }
   if (plan.dtype || casts == Casts::kAllow) {

@@ -59,7 +59,7 @@ class Loaded:
 def told(
     what: str, way_out: str = "", reason: Callable[[BaseException], str] = first_line
 ) -> Iterator[None]:
-    """Convert transformers' errors to ExportError, and suppress its output on the terminal.
+    """Convert errors of transformers to ExportError, and suppress its terminal output.
 
     The code inside the context also runs inside alone().
 

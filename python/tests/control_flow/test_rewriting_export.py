@@ -369,7 +369,7 @@ def test_a_graph_that_looks_up_a_missing_item_stops(tmp_path: Path) -> None:
 
 
 class LooksUpByName(LooksUpByText):
-    """A module like LookUpByText, in which a variable hides the origin of the text."""
+    """A module like LooksUpByText, in which a variable hides the origin of the text."""
 
     def forward(self, x: Any) -> Any:
         for index in (x.sum(0) > 0).nonzero():

@@ -48,7 +48,7 @@ struct KeptForm {
 
 // Chooses the closest form that represents the same values. Codes of 2, 4 and 8 bits keep their
 // width, and codes of other widths get the next larger of these widths. Values of e2m1 are doubled
-// and become codes of 8 bits. The blocks are the groups. If no node supports blocks of this size,
+// and become codes of 8 bits. Each group becomes a block. If no node supports blocks of this size,
 // the block size is the largest power of two up to 256 that divides the group. Zero points that are
 // not integers, and minima, become terms. `scales` is the type of scales and terms. Fails with
 // kUnsupported if there is no such form; the message is the reason. Requires: 1 to 8 bits; columns

@@ -57,9 +57,9 @@ class Runtime:
         asserts: the treatment of assertions and exceptions that depend on tensors: "omit" leaves
             them out of the graph, with a note; "refuse" raises an error.
         absorbed: the keys of conditions whose branches already contain the code after them.
-        empty_sizes: True if sizes of inputs may be 0, which torch assumes is not the case.
-        splits: for calls that are made for both outcomes of a condition inside them, the key of the
-            condition.
+        empty_sizes: True if sizes of inputs may be 0. torch assumes that they are not 0. splits:
+        the key of the condition, for calls that are made for both outcomes of a condition inside
+        them.
     """
 
     def __init__(

@@ -234,7 +234,7 @@ def test_what_a_trace_assumes_of_sizes_is_collected() -> None:
 def test_the_report_is_written_into_a_folder(tmp_path: Path) -> None:
     with oe.torch.patches(custom=[patched_Halves], dump=str(tmp_path / "dump")):
         pass
-    assert "Triples instead" in (tmp_path / "dump" / "patches.txt").read_text()
+    assert "Triples its input instead" in (tmp_path / "dump" / "patches.txt").read_text()
 
 
 def test_transformers_patches_are_named() -> None:

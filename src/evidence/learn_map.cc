@@ -427,7 +427,7 @@ class Learner {
     for (const Unknown& unknown : unknown_) {
       const std::uint64_t elements = task_.elements_of(unknown.tensor);
       const bool uniform = is_uniform(unknown.tensor);
-      // Data in nodes is usually constant, above all if it is one repeated number.
+      // Data in nodes is usually constant, especially if it is one repeated number.
       const bool made_of_lost =
           elements > 1 ? !lost.empty() && (unknown.slot || !uniform) : one_is_lost;
       if (made_of_lost) {
@@ -534,7 +534,7 @@ class Learner {
   std::map<std::uint32_t, std::uint32_t> simple_in_nodes_;  // key -> index into graph_tensors
   bool found_any_ = false;
   bool found_changed_ = false;             // a telling tensor that changes
-  std::set<std::uint64_t> missing_sizes_;  // of keys that do not change and are nowhere
+  std::set<std::uint64_t> missing_sizes_;  // sizes of unchanged keys that are not in the graph
   std::vector<Unknown> unknown_;
   std::set<std::uint32_t> kept_;  // slots
   std::vector<std::string> kept_in_nodes_;

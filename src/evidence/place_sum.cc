@@ -17,7 +17,7 @@ struct Wide {  // an element of 16 bytes
 };
 
 // The finalizer of SplitMix64 (https://prng.di.unimi.it/splitmix64.c): every bit of the input
-// changes half of the output's.
+// changes half of the bits of the output.
 std::uint64_t mix(std::uint64_t bits) {
   bits = (bits ^ (bits >> 30U)) * 0xbf58476d1ce4e5b9U;
   bits = (bits ^ (bits >> 27U)) * 0x94d049bb133111ebU;

@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kParallelPrefix = "module.";  // DataParallel's, before every name
 
-// Tensors by name. Of duplicates (in two subgraphs of a model), the first ones correspond.
+// Identifies tensors by name. If a name occurs several times (in subgraphs of a model), the first
+// tensors of both sides correspond, and so on.
 using Place = std::pair<std::string, std::size_t>;
 
 std::map<Place, std::size_t> places_of(const Inspection& inspection, const NameFilter& filter) {
@@ -47,7 +48,7 @@ bool same_form(const InspectedTensor& a, const InspectedTensor& b) {
   return form_text(a) == form_text(b);
 }
 
-// Returns the tensors of `from` whose names no tensor of `others` has.
+// Returns the tensors of `from` whose names do not occur in `others`.
 std::vector<InspectedTensor> only_in(const Inspection& from,
                                      const std::map<Place, std::size_t>& places,
                                      const std::map<Place, std::size_t>& others) {

@@ -18,7 +18,7 @@
 namespace onnx_external {
 namespace {
 
-// "layers.2" before "layers.10", and both before "layers.10.fc".
+// Sorts "layers.2" before "layers.10", and both before "layers.10.fc".
 struct ByNumber {
   bool operator()(std::string_view a, std::string_view b) const { return compare(a, b) < 0; }
 
@@ -88,7 +88,7 @@ class ModuleCounter {
     }
   }
 
-  // The modules that the node was made for, and containers that hold them.
+  // Returns the modules for which the node was made, and the containers of these modules.
   [[nodiscard]] std::set<std::string> modules_of(NodeId node) const {
     std::set<std::string> modules;
     for (const std::string& scope : module_scopes(proto(node))) {

@@ -49,7 +49,7 @@ class TreeMaker {
     count(leaf, tensor);
   }
 
-  // A module is known by the start of its names; two spellings of one path are two modules.
+  // Identifies a module by the beginning of its names. Two spellings of one path are two modules.
   std::size_t module_of(std::size_t parent, std::string_view label, std::string_view path,
                         std::size_t tensor) {
     const auto [known, is_new] = modules_.try_emplace(path, nodes_.size());

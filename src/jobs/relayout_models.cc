@@ -59,7 +59,7 @@ bool moves_nothing(const SaveJob& job) {
           std::none_of(job.models.begin(), job.models.end(), has_weights));
 }
 
-// Values of nodes, which stay where they are without an option, are named: they may be the weights.
+// Lists the values in nodes, which are only moved with an option, because they may be the weights.
 Error nothing_to_move(const SaveJob& job) {
   constexpr std::uint64_t kMinBytes = 256;
   constexpr std::size_t kShown = 3;

@@ -112,8 +112,8 @@ VerifyOptions verify_options(const SaveJob& job) {
   return options;
 }
 
-// Everything that the models share is read once. A graph's own data is checked by the CRC-32 that
-// was taken while it was copied, which is in the manifest.
+// Bytes that the models share are read once. Data from the graphs is checked by the CRC-32 in the
+// manifest, which was computed while the data was copied.
 Status verify_staged(SaveJob& job, const StagedSave& staged) {
   std::vector<std::vector<ExpectedTensor>> expected;
   std::vector<ModelToVerify> models;

@@ -114,7 +114,7 @@ std::vector<LeftName> reported_names(const Model& model, const Mapping& mapping,
   for (LeftName& name : left) {
     name.by_option = name.verdict == SlotVerdict::kKept && kept.contains(name.name);
   }
-  // The model's own list has the missing slots and more.
+  // The list of the model already contains the missing slots.
   std::erase_if(left, [](const LeftName& name) { return name.verdict == SlotVerdict::kMissing; });
   for (std::string& name : names_left_open(model, mapping)) {
     left.push_back({std::move(name), SlotVerdict::kMissing});
@@ -138,7 +138,7 @@ SavedModel report_model(const SaveJob& job, std::uint32_t model_index, const Map
   return report;
 }
 
-// Fills in what the report says about the data files of a plan.
+// Fills in the part of the report about the data files of a plan.
 void report_data(const SavePlan& plan, SaveReport& report) {
   for (const std::size_t tensor : plan.oversized) {
     report.oversized.push_back(plan.tensors[tensor].name);

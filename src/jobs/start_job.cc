@@ -98,7 +98,7 @@ struct LoadGraph {
   }
 };
 
-// To load the graphs, in bytes that are copied in the same time.
+// Returns the work of loading the graphs, as the number of bytes that are copied in the same time.
 std::uint64_t work_of_loading(const Graphs& graphs) {
   constexpr std::uint64_t kCopiedPerParsed = 16;
   std::uint64_t work = 0;

@@ -27,7 +27,7 @@ std::string squeezed(std::string_view name) {
 
 struct MarkedName {
   std::string rest;                // squeezed, without the marks
-  std::string without_containers;  // also without 'model' and the like in front
+  std::string without_containers;  // also without leading components such as 'model'
   std::size_t mark_end = 0;        // behind the first mark; 0 if other words stand before it
 };
 

@@ -152,7 +152,8 @@ bool is_result_of_operation(std::string_view name) {
   return std::find(kOperations.begin(), kOperations.end(), name) != kOperations.end();
 }
 
-// True for tensors that torch.export lifts out of the code of a module, under the module's name.
+// Returns true for tensors that torch.export lifts out of the code of a module, under the module's
+// name.
 bool is_lifted_constant(std::string_view name) {
   name.remove_prefix(name.find_last_of('.') + 1);
   return without_numbers(name) == "lifted_tensor" || name.starts_with("_tensor_constant");

@@ -25,7 +25,7 @@ constexpr std::string_view kParallel = "module";
 // One component that is only in the longer of two names.
 struct Insertion {
   std::string component;
-  std::string before;  // the part in front of it, without a dot at the end
+  std::string before;  // the part before the component, without the dot at its end
   std::string longer;
   std::string shorter;
 };

@@ -173,7 +173,7 @@ class KeyJudge {
     });
   }
 
-  // The two names without their common last components: the names of two modules.
+  // Returns the two names without their common last components, which are the names of two modules.
   [[nodiscard]] std::pair<std::string_view, std::string_view> without_shared_end(
       std::uint32_t key, std::uint32_t other) const {
     std::string_view one = task_.keys.keys[key].name;

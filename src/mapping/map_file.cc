@@ -79,8 +79,8 @@ std::string open_text(const OpenSlot& slot) {
   return text + "]}";
 }
 
-// The text up to the next `delimiter` that no backslash escapes; an escaped one loses its
-// backslash. Moves `rest` behind it.
+// Returns the text up to the next `delimiter` that is not escaped by a backslash. Removes the
+// backslash of escaped delimiters. Moves `rest` past the delimiter.
 std::optional<std::string> take_part(std::string_view& rest, char delimiter) {
   std::string part;
   for (std::size_t i = 0; i < rest.size(); ++i) {

@@ -25,7 +25,8 @@ namespace onnx_external {
 namespace {
 
 constexpr std::size_t kNearest = 2;
-constexpr std::size_t kMaxNearestSearched = 64;  // items of a list that get candidates: they cost
+constexpr std::size_t kMaxNearestSearched = 64;  // items of a list for which candidates are
+                                                 // searched, because searching is expensive
 
 std::string escaped(std::string_view name) {
   std::string text;
@@ -122,7 +123,7 @@ std::vector<ErrorItem> merged_slots(const MappingTask& task, const Mapping& mapp
 
 namespace {
 
-// The only left-over key of exactly the slot's type and shape, if there is exactly one.
+// Returns the key without a slot that has the type and shape of the slot, if there is exactly one.
 std::optional<std::uint32_t> only_fitting(const MappingTask& task, const Slot& slot,
                                           std::span<const std::uint32_t> left) {
   std::optional<std::uint32_t> only;

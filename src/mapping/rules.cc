@@ -200,7 +200,7 @@ std::vector<SuffixPair> suffix_pairs(const MappingTask& task) {
   return pairs;
 }
 
-// For each slot (or key), the pair with the longest suffix; null if two are equally long.
+// The pair with the longest suffix for each slot (or key); null if two suffixes are equally long.
 template <typename Id>
 std::map<std::uint32_t, const SuffixPair*> longest(const std::vector<SuffixPair>& pairs,
                                                    const Id& id) {

@@ -119,8 +119,9 @@ class GraphTies {
     }
   }
 
-  // An Identity over a weight: the exporter found the two equal. Copies of a layer are equal before
-  // training as well, so just the two ends of an embedding are taken for tied.
+  // Handles an Identity that reads a weight, which means that two weights were equal at export.
+  // Copies of a layer are also equal before training, so only an embedding and its output layer
+  // count as tied.
   void fill_identity(std::uint32_t output) {
     const auto source = task_.slot_by_name.find(task_.graph.slots[output].merged_into);
     if (!source || task_.fills[output].has_value() == task_.fills[*source].has_value()) {
@@ -139,7 +140,7 @@ class GraphTies {
     return (a.is_gathered && b.is_multiplied) || (a.is_multiplied && b.is_gathered);
   }
 
-  // Fills `open` with the key and recipe of `filled`, when type and shape allow it.
+  // Fills `open` with the key and recipe of `filled`, if type and shape allow it.
   void fill_like(std::uint32_t open, std::uint32_t filled) {
     const Fill fill = *task_.fills[filled];
     const std::uint32_t name = task_.name_of_slot[open];

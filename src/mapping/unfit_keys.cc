@@ -272,7 +272,8 @@ std::string cut_among_ranks(const MappingTask& task, const Aligned& aligned) {
     return std::count_if(pairs.begin(), pairs.end(),
                          [&](const AlignedPair& pair) { return is_matrix(task, pair); });
   };
-  // All large weights are cut, or nearly all; of a model with another head, only a few differ.
+  // In a shard of a model, all or nearly all large weights are cut. In a model with another head,
+  // only a few weights differ.
   constexpr std::size_t kFewest = 2;
   if (most == counts.end() || most->second < kFewest ||
       most->second * 5 < aligned.clashes.size() * 4 ||

@@ -169,9 +169,9 @@ class InputJudge {
     return base && inputs_.contains(*base);
   }
 
-  // True for a filled input that may still be a user input. Exporters put user inputs first, so a
-  // name without dots certainly belongs to a weight only after another weight, or if its type is
-  // float.
+  // Returns true for a filled input that may still be a user input. Exporters put user inputs
+  // first, so a name without dots certainly belongs to a weight only after another weight, or if
+  // its type is float.
   [[nodiscard]] bool is_suspect(std::size_t input) const {
     const auto slot = slots_[input];
     if (!slot || !task_.options.inputs.empty() || is_weight_name(task_.graph.graph_inputs[input])) {

@@ -15,7 +15,8 @@
 namespace onnx_external {
 namespace {
 
-// ONNX Runtime's sign for "the offset is an address in memory": never legal in a file.
+// ONNX Runtime's marker for an offset that is an address in memory. The marker is never valid in a
+// file.
 constexpr std::string_view kMemoryMarker = "*/_ORT_MEM_ADDR_/*";
 constexpr std::string_view kPrepackedKey = "prepacked";  // "prepacked_0" and so on
 constexpr std::size_t kSha1Digits = 40;
@@ -95,7 +96,7 @@ class EntryReader {
       }
       auto& value = values_[static_cast<std::size_t>(known - kKeys.begin())];
       if (value && *value != pair.value()) {
-        return bad_key(key, "occurs twice with different values, of which loaders use the last",
+        return bad_key(key, "occurs twice with different values; loaders use the last one",
                        kSaveByOnnx);
       }
       if (pair.value().empty()) {

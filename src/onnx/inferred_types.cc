@@ -10,7 +10,8 @@ namespace onnx_external {
 namespace {
 
 constexpr int kMaxRank = 64;
-// Passes over all nodes, forwards and backwards. Two or three are enough for weights.
+// The maximum number of passes over all nodes, forwards and backwards. Two or three passes are
+// enough for weights.
 constexpr int kMaxRounds = 4;
 
 bool is_among(std::size_t i, std::uint32_t mask) {

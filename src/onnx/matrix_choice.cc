@@ -182,8 +182,9 @@ std::int64_t opset_of(const onnx::ModelProto& model) {
   return 1;
 }
 
-// The Gathers whose rows a product reads. If both of its inputs come from DequantizeLinear, ONNX
-// Runtime makes an integer product of it, which knows no blocks and fails.
+// Lists the Gathers whose rows a product reads. If both inputs of the product come from
+// DequantizeLinear, ONNX Runtime replaces it by an integer product, which does not support blocks
+// and fails.
 NodeSet list_multiplied_gathers(const WeightGraph& graph) {
   NodeSet found;
   for (const GraphNodeValues& node : graph.nodes()) {

@@ -192,7 +192,7 @@ class MatrixReplacer {
     put(product, *use.node);
   }
 
-  // As many zero points as there are scales, each 2^(bits-1).
+  // Returns one zero point of 2^(bits-1) for each scale.
   std::string middle_zero_points(const ChosenMatrix& chosen, const std::string& scales,
                                  const onnx::NodeProto& node) {
     const std::string shape = put_before(with_operator(node, "Shape", "", {scales}), node);

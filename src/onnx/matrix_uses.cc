@@ -402,7 +402,7 @@ class MatrixFinder {
   OwnTensors own_;
   std::vector<bool> known_;
   std::vector<Destiny> destinies_;
-  OwnedNameMap<std::size_t> places_;  // of the matrices of a weight, by their recipes
+  OwnedNameMap<std::size_t> places_;  // positions of the matrices of a weight, by recipe
   std::vector<GraphWeight> weights_;
 };
 

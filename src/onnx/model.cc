@@ -37,7 +37,7 @@ std::string text_of(const ListedTensor& tensor) {
   return "attribute " + quote(tensor.name);
 }
 
-// Nothing for a tensor without data in the model.
+// Returns nullopt for a tensor without data in the model.
 std::optional<InlineTensor> inline_tensor(const ListedTensor& tensor) {
   const onnx::TensorProto& proto = *tensor.proto;
   Shape dims = dims_of(proto);

@@ -14,7 +14,7 @@
 namespace onnx_external {
 namespace {
 
-// Before this version every initializer had to be a graph input as well.
+// Before this version, every initializer also had to be a graph input.
 constexpr std::int64_t kFirstIrWithoutInputs = 4;
 
 struct Placed {

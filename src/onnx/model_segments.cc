@@ -315,7 +315,7 @@ class EditedCopy {
   ModelText& out_;
 };
 
-// Turns each detached attribute that holds an edit into an edit of its own.
+// Turns each detached attribute that contains an edit into a separate edit.
 Result<DetachedAttributes> edit_detached_attributes(const Model& model, ModelEdits& edits) {
   DetachedAttributes edited;
   for (const auto& detached : ModelAccess::detached_attributes(model)) {

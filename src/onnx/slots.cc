@@ -343,7 +343,7 @@ class Collector {
           slot->origin = marks.origin;
           slot->folded_from = std::move(marks.folded_from);
           slot->transposed = marks.transposed;
-          // Once a slot has data, an optimizer may have seen it since.
+          // If the slot has data, an optimizer may have merged it.
           slot->never_merged = marks.without_data && slot->kind == SlotKind::kUndefinedName;
         }
       }

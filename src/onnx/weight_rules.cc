@@ -37,7 +37,7 @@ std::size_t conv_rank(const NodeTypes& node) {
   return 0;
 }
 
-// The rank of the second operand where those of the others leave one possibility.
+// Refines the rank of the second operand if the other ranks leave only one possibility.
 void refine_matmul_rank(NodeTypes& node) {
   const auto& data = node.shape(node.in(0));
   const auto& out = node.shape(node.out(0));

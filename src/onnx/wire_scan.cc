@@ -103,7 +103,7 @@ class Scanner {
   }
 
  private:
-  // A message that is being read, and its place in the list once a tensor in it is listed.
+  // A message that is being read, and its index in the list once a tensor in it is listed.
   struct Open {
     WireMessage message;
     std::uint32_t listed = WireMessage::kNone;

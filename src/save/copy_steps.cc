@@ -115,7 +115,7 @@ class StepPlanner {
     const bool split = is_split(number);
     const std::uint64_t most = split ? chunk_bytes(job_, number) : range.bytes;
     std::uint64_t first = 0;
-    do {  // an empty range is an item, too
+    do {  // an empty range is also an item
       const std::uint64_t length = std::min(most, range.bytes - first);
       out_.items.push_back({number, first, length});
       first += length;

@@ -87,7 +87,7 @@ class Planner {
     }
     const bool moves = options_.existing_data != ExistingData::kStay &&
                        options_.layout != Layout::kInline &&
-                       options_.layout != Layout::kLink;  // what the model has cannot be linked
+                       options_.layout != Layout::kLink;  // data inside the model cannot be linked
     for (std::size_t i = 0; moves && i < model_->inline_tensors().size(); ++i) {
       TRY(add_inline(i));
     }
@@ -199,7 +199,7 @@ class Planner {
                             torch_name(*options_.dtype)));
   }
 
-  // A recipe that says "cast" needs a type to convert to, and one to convert from.
+  // Checks that a recipe with "cast" has types to convert from and to.
   Status check_cast(const MappedPair& pair, const TensorView& view, const Slot* slot) const {
     const bool states_type = options_.dtype || (slot != nullptr && slot->elem_type != 0);
     if (!ends_with_cast(pair.recipe) || (states_type && can_cast_from(view.dtype))) {
@@ -291,8 +291,7 @@ class Planner {
   std::optional<LinkedRanges> linked_;  // with Layout::kLink
   BytesIds ids_;
   std::vector<std::uint32_t> range_of_id_;
-  // The ranges of the files to which the given models refer, by folder, location, offset and
-  // length.
+  // The ranges to which the given models refer, by folder, location, offset and length.
   std::map<std::tuple<std::string_view, std::string_view, std::uint64_t, std::uint64_t>,
            std::uint32_t>
       range_of_location_;

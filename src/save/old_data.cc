@@ -86,7 +86,7 @@ Result<std::optional<FileState>> file_state(FoldersOf& folders, const std::strin
                            : Result<std::optional<FileState>>(std::nullopt);
 }
 
-// The tensors that a manifest has in each file of the model's own.
+// The tensors in each data file of the model, as its manifest lists them.
 using TensorsOfFiles = std::map<std::string, std::vector<const ManifestTensor*>>;
 
 TensorsOfFiles own_files(const Manifest& placed, const FileSet& in_use) {

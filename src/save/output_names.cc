@@ -102,7 +102,7 @@ std::string next_name(std::span<const GenerationNames> models,
   return newest ? fmt::format("{}.{}", models.front().folder, *newest + 1) : models.front().folder;
 }
 
-// True for a file that other models refer to, and for a folder that has such files.
+// Returns true for a file that other models refer to, and for a folder with such files.
 bool is_in_use(const std::optional<FilesInUse>& files, const std::string& entry) {
   const std::string start = entry + "/";
   const auto file = files ? files->lower_bound(start) : FilesInUse::const_iterator();
@@ -131,7 +131,8 @@ Error in_the_way_error(const Directory& out, const std::string& entry) {
 // Existing entries with the names that a first save would give to its data and manifests.
 struct InTheWay {
   std::optional<std::string> entry;  // nobody's
-  bool is_used = false;              // data of other models: the save gets the next number
+  bool is_used = false;              // data of other models has this name, so the save gets the
+                                     // next number
 };
 
 class FirstSave {

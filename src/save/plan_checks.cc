@@ -119,7 +119,7 @@ std::string wrong_with_link(const PlanOptions& plan, const WriteOptions& write, 
   if (plan.dedup == Dedup::kContent) {
     return "finding equal bytes saves nothing with the layout 'link', which copies nothing";
   }
-  if (plan.quantize) {  // what is in no file is written
+  if (plan.quantize) {  // other data is written to a file
     return plan.quantize->keep == KeepCodes::kNo
                ? "weights that a save quantizes are not in a file yet, so they cannot be linked; "
                  "keep the codes of the checkpoint (keep), or choose another layout"

@@ -28,7 +28,7 @@
 namespace onnx_external {
 namespace {
 
-// A file of the plan while it is written.
+// A file of the plan that is being written.
 struct FileInWork {
   DataFile data;
   std::atomic<std::size_t> items_left{0};
@@ -183,7 +183,7 @@ class PlanCopier {
     return --chunks.left == 0 ? finish_split(item.range, source, chunks) : Status();
   }
 
-  // All chunks are copied: joins what they gave.
+  // Joins the results of the chunks after all chunks were copied.
   Status finish_split(std::uint32_t head, const RangeSource& source, const Chunks& chunks) {
     const std::size_t ranges = ranges_of_pass(job_.plan, head);
     for (std::size_t n = 0; n < ranges; ++n) {

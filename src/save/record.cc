@@ -83,7 +83,7 @@ std::string publish_line(const Publication& publication) {
 
 // --- reading -----------------------------------------------------------------------------------
 
-// The object of a line; nothing if the line is damaged.
+// Returns the object in a line, or nullopt if the line is damaged.
 std::optional<Json> parse_line(std::string_view line) {
   if (line.size() < kCheckBytes || !line.ends_with("\"}")) {
     return std::nullopt;

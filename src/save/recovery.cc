@@ -22,7 +22,8 @@ bool is_private(const Directory& folder) {
          (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// The staging folders of killed saves, if this save holds the lock. None where locks do not work.
+// Returns the staging folders of killed saves, if this save holds the lock. Returns none if locks
+// do not work.
 std::vector<std::string> staging_folders(const Directory& out) {
   auto entries = out.try_lock() == true ? out.entries() : std::vector<std::string>();
   if (!entries) {

@@ -251,7 +251,7 @@ struct Writer::State {
     }
   }
 
-  // Reads back what was written, as a save does that was killed.
+  // Reads the written data back, like a save that resumes a killed one.
   Status verify(const SavePlan& plan, const WrittenRanges& written) {
     TRY_ASSIGN(const auto sound, sound_ranges(plan, transaction.data(), written, write, meter));
     for (std::size_t range = 0; range < sound.size(); ++range) {
@@ -326,7 +326,7 @@ Result<onnx::TensorProto> Writer::add(std::string_view name, DType dtype,
                                       std::span<const std::int64_t> shape,
                                       std::span<const std::byte> bytes) {
   const auto expected = contiguous_nbytes(dtype, shape);
-  if (expected && *expected != bytes.size()) {  // else the next function says what is wrong
+  if (expected && *expected != bytes.size()) {  // otherwise, the next function returns the error
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("tensor {}: {} of shape {} takes {} bytes, not {}", quote(name),
                             torch_name(dtype), shape_text(shape), *expected, bytes.size()));

@@ -1,7 +1,7 @@
 """Generates the source of random modules, with types, so that eager torch can always run them.
 
-The types of names: T: rows of the batch, (n, 3); V: three numbers; S: one number; K: a count of Python's that
-comes out of a tensor; N: a size, or a constant of Python. What a loop computes again and again is bounded by tanh.
+The names have types. T is a batch of rows (n, 3), V three numbers, S one number, K a Python count from a tensor, and N
+a size or a Python constant. Values that a loop computes repeatedly are bounded by tanh.
 """
 
 from __future__ import annotations

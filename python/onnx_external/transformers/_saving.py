@@ -223,6 +223,6 @@ def _with_data_name(options: abc.Mapping[str, Any], model: str) -> dict[str, Any
 
 
 def _given(graph: Graph, options: abc.Mapping[str, Any]) -> Skeleton | bytes:
-    """Return the graph in the form for a save; layout "link" needs bytes."""
+    """Return the graph to save. The layout "link" needs it as bytes."""
     linked = options.get("layout") == "link"
     return graph.skeleton.SerializeToString() if linked else graph.skeleton

@@ -9,6 +9,7 @@ usage: strict_test.py --bin-dir DIR --work-dir DIR --exporter legacy|modern [--c
 
 import argparse
 import collections
+import gc
 import multiprocessing
 import os
 import shutil
@@ -20,6 +21,7 @@ from pathlib import Path
 import torch
 
 import cases
+import exporters
 import modules
 import random_modules
 import sabotage
@@ -28,6 +30,21 @@ from rounds import Round, Settings, plan
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "oracle"))
 
 SETTINGS = None
+
+
+def import_all(arguments) -> None:
+    """Import what an export takes, once: the workers are forks of this process.
+
+    Their collectors of garbage pass over that, which takes a third of an export's time.
+    """
+    torch.set_num_threads(1)
+    if arguments.exporter == "modern":
+        import onnxruntime  # noqa: F401  which judges
+
+        spec = next(each for each in modules.SPECS.values() if each.modern)
+        exporters.ModernExporter(spec, spec.make().eval(), spec.inputs(), 17).full(exporters.MODERN_MODES[0])
+    gc.collect()
+    gc.freeze()
 
 
 def start_worker(arguments):
@@ -48,6 +65,7 @@ def work(job):
 def results(arguments):
     """Yield the finished rounds in the order of the plan, several of which run at once."""
     jobs = plan(arguments)
+    import_all(arguments)
     with multiprocessing.Pool(arguments.jobs, start_worker, (arguments,)) as pool:
         ahead = collections.deque()
         while True:

@@ -9,10 +9,10 @@ import copy
 import functools
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,7 +40,6 @@ import onnx_external as oe  # noqa: E402
 
 FEW = 10
 MOMENTS = int(os.environ.get("ONNX_EXTERNAL_MOMENTS", "0"))
-ALONE = "ONNX_EXTERNAL_ALONE"
 TABLES: dict[str, Any] = {}
 BY_MODULE: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 LOCAL = threading.local()
@@ -304,49 +303,55 @@ def clear(folder: Path) -> None:
         (folder / each).unlink()
 
 
-def has_run_alone(test: str) -> bool:
-    """Run a test in another process; return False if this is that process.
+def run_alone(test: Callable[[int], None]) -> None:
+    """Run a test in a fork of this process, with a number to add to the moments of its interrupts.
 
     torch's C++ code ends the process if a Python exception arrives where it must not throw. This is
     not under test, so the test is then repeated at other moments.
     """
-    if ALONE in os.environ:
-        return False
-    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{__file__}::{test}"]
     for later in range(3):
-        environment = {**os.environ, ALONE: str(997 * later)}
-        done = subprocess.run(line, env=environment, capture_output=True, text=True)
-        if done.returncode != -signal.SIGABRT:
+        code = code_of_fork(lambda number=997 * later: test(number))
+        if code != -signal.SIGABRT:
             break
-    assert done.returncode == 0, done.stdout + done.stderr
-    return True
+    assert code == 0
 
 
-def chosen_moments(few: int, calls: int) -> list[int]:
-    return [each + int(os.environ[ALONE]) for each in moments(MOMENTS or few, calls)]
+def code_of_fork(run: Callable[[], None]) -> int:
+    """Return how a fork of this process that runs something ends: 0, 1, or minus its signal."""
+    process = os.fork()
+    if not process:
+        code = 1
+        try:
+            torch.set_num_threads(1)  # those of the parent are not in the fork
+            run()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
 @pytest.mark.parametrize("way", ["export", "skeleton", "diagnose_export"])
 def test_ctrl_c_leaves_everything_as_it_was(way: str, tmp_path: Path) -> None:
-    if has_run_alone(f"test_ctrl_c_leaves_everything_as_it_was[{way}]"):
-        return
-    module = Branches().eval()
-    run = exports(tmp_path / "out" / "model.onnx", module)[way]
-    calls = calls_of(run)
-    noticed = 0
-    for number in chosen_moments(FEW // 3, calls):
-        clear(tmp_path / "out")
-        noticed += unchanged(module, lambda at=number: interrupted(run, at))
-        left = {each for each in folder_of(tmp_path / "out") if not each.startswith("model")}
-        assert not left
-    clear(tmp_path / "out")
-    assert noticed
-    unchanged(module, run)
+    def test(later: int) -> None:
+        module, out = Branches().eval(), tmp_path / f"out{later}"
+        run = exports(out / "model.onnx", module)[way]
+        calls = calls_of(run)
+        noticed = 0
+        for number in moments(MOMENTS or FEW // 3, calls):
+            clear(out)
+            noticed += unchanged(module, lambda at=number + later: interrupted(run, at))
+            assert not {each for each in folder_of(out) if not each.startswith("model")}
+        clear(out)
+        assert noticed
+        unchanged(module, run)
+
+    run_alone(test)
 
 
 def test_ctrl_c_leaves_everything_as_it_was_after_an_export_of_a_folder(tmp_path: Path) -> None:
-    if has_run_alone("test_ctrl_c_leaves_everything_as_it_was_after_an_export_of_a_folder"):
-        return
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("transformers.exporters")
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
@@ -358,8 +363,12 @@ def test_ctrl_c_leaves_everything_as_it_was_after_an_export_of_a_folder(tmp_path
         oe.transformers.export(tmp_path / "model", tmp_path / "out", **options)
 
     nothing = nn.Linear(1, 1)
-    run()
-    calls = calls_of(run) if MOMENTS else 300_000
-    for number in chosen_moments(2, calls):
-        unchanged(nothing, lambda at=number: interrupted(run, at))
-    unchanged(nothing, run)
+
+    def test(later: int) -> None:
+        run()
+        calls = calls_of(run) if MOMENTS else 300_000
+        for number in moments(MOMENTS or 2, calls):
+            unchanged(nothing, lambda at=number + later: interrupted(run, at))
+        unchanged(nothing, run)
+
+    run_alone(test)

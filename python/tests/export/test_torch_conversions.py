@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from typing import Any
 
 import pytest
@@ -17,15 +19,23 @@ from onnx_external.torch import _conversions
 from onnx_external.torch._conversions import conversions_kept
 
 
+@functools.cache
+def registry_of_torch() -> Any:
+    return _registration.ONNXRegistry.from_torchlib()
+
+
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the versions for which the functions were read."""
+    """Return the versions for which the functions were read: half a second each, here once."""
     versions: list[int] = []
-    plain = _registration.ONNXRegistry.from_torchlib
+    plain = registry_of_torch()
 
     def counted(opset_version: int = 18) -> Any:
         versions.append(opset_version)
-        return plain(opset_version=opset_version)
+        made = copy.copy(plain)
+        made._opset_version = opset_version
+        made.functions = {target: list(each) for target, each in plain.functions.items()}
+        return made
 
     monkeypatch.setattr(_conversions, "_read", {})
     monkeypatch.setattr(_registration.ONNXRegistry, "from_torchlib", staticmethod(counted))

@@ -3,8 +3,8 @@
 usage: import_orders.py TINY WORK_DIR [--around] MODULE...      prints how many orders there were
   --around  the last module at every place among the others, in their order and in reverse
 
-By default it is every order. The processes form a tree: each forks a child for every module that it
-has not imported yet, and the child imports that. A leaf has imported all of them in the order of
+By default it is every order. The processes form a tree: each forks a child for every module that
+comes next in an order, and the child imports that. A leaf has imported all of them in the order of
 its branch, as a program would have; only what orders begin with in common is done once. Every
 process ends as Python programs do, so that what the libraries destroy is destroyed, too.
 """
@@ -73,7 +73,7 @@ def import_all(done: Names, names: Names, tiny: Path, folder: Path) -> None:
             use(each, tiny, folder)
 
 
-def branch_off(done: Names, names: Names, left: Names, tiny: Path, work: Path) -> int:
+def branch_off(done: Names, names: Names, left: list[Names], tiny: Path, work: Path) -> int:
     """Try all orders that begin with `done` and `names` in a child process; return their number."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -82,7 +82,7 @@ def branch_off(done: Names, names: Names, left: Names, tiny: Path, work: Path) -
         import_all(done, names, tiny, folder)
         if not left and "onnxruntime" in done + names:
             run_saved(tiny, folder)
-        os.write(writer, str(grow(done + names, left, tiny, work)).encode())
+        os.write(writer, str(grow(done + names, left, tiny, work) if left else 1).encode())
         sys.exit()
     os.close(writer)
     with os.fdopen(reader) as stream:
@@ -94,34 +94,31 @@ def branch_off(done: Names, names: Names, left: Names, tiny: Path, work: Path) -
     return int(counted)
 
 
-def grow(done: Names, left: Names, tiny: Path, work: Path) -> int:
-    """Try all orders that begin with `done`; return their number."""
-    if not left:
-        return 1
-    orders = 0
-    for name in left:
-        rest = tuple(other for other in left if other != name)
-        if name in START_THREADS:
-            for order in itertools.permutations(rest):
-                orders += branch_off(done, (name, *order), (), tiny, work)
+def grow(done: Names, orders: list[Names], tiny: Path, work: Path) -> int:
+    """Try all orders behind `done`; return their number."""
+    counted = 0
+    for name in dict.fromkeys(order[0] for order in orders):
+        left = [order[1:] for order in orders if order[0] == name]
+        if name in START_THREADS or len(left) == 1:
+            counted += sum(branch_off(done, (name, *rest), [], tiny, work) for rest in left)
         else:
-            orders += branch_off(done, (name,), rest, tiny, work)
-    return orders
+            counted += branch_off(done, (name,), left, tiny, work)
+    return counted
 
 
-def around(others: Names, name: str, tiny: Path, work: Path) -> int:
-    """Try all orders with the module at every place among the others; return their number."""
+def around(others: Names, name: str) -> list[Names]:
+    """Return the orders with a module at every place among others, and among those in reverse."""
     places = range(len(others) + 1)
-    orders = [(*o[:place], name, *o[place:]) for o in (others, others[::-1]) for place in places]
-    return sum(branch_off((), order, (), tiny, work) for order in orders)
+    return [(*o[:place], name, *o[place:]) for o in (others, others[::-1]) for place in places]
 
 
 def main() -> None:
     tiny, work, modules = Path(sys.argv[1]), Path(sys.argv[2]), tuple(sys.argv[3:])
     if modules[0] == "--around":
-        print(around(modules[1:-1], modules[-1], tiny, work))
+        orders = around(modules[1:-1], modules[-1])
     else:
-        print(grow((), modules, tiny, work))
+        orders = list(itertools.permutations(modules))
+    print(grow((), orders, tiny, work))
 
 
 if __name__ == "__main__":

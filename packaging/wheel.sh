@@ -23,7 +23,8 @@ if [ "$(cat "$work/installed" 2>/dev/null)" != "$stamp" ]; then
   rm -rf "$work/env" "$work/installed"
   "$python" -m venv "$work/env"
   # shellcheck disable=SC2086  # a list of packages
-  "$work/env/bin/python" -m pip install --quiet --disable-pip-version-check $tools
+  "$work/env/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile \
+    $tools
   echo "$stamp" >"$work/installed"
 fi
 PATH=$work/env/bin:$PATH

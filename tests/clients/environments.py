@@ -53,7 +53,7 @@ def python_of(client: str, folder: Path) -> Path:
             # version.
             (packages,) = env.glob("lib/python*/site-packages")
             (packages / "modern.pth").write_text(f"{Path(torch.__file__).parents[1]}\n")
-            quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
+            quiet = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-compile"]
             carry_out([env / "bin/python", "-m", "pip", "install", *quiet, *PACKAGES[client]], place)
             stamp.write_text(repr(PACKAGES[client]))
     return place / "env/bin/python"

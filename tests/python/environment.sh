@@ -18,7 +18,8 @@ install_tools() {
     rm -rf "$work/env" "$work/installed"
     "$python" -m venv "$work/env"
     # shellcheck disable=SC2086  # a list of packages
-    "$work/env/bin/python" -m pip install --quiet --disable-pip-version-check $tools
+    "$work/env/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile \
+      $tools
     echo "$tools" >"$work/installed"
   fi
   echo "$packages" >"$("$work/env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/modern.pth"

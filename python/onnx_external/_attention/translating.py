@@ -42,20 +42,21 @@ def torch_operator(name: str = "cached_attention") -> Any:
 def _lengths(mask: Any, tokens: Any, like: str) -> Sequence[Any]:
     op = operators()
     along, one, mask = op.Constant(value_ints=[1]), op.Constant(value_int=1), _integers(mask)
-    size, new_size = op.Shape(mask, start=1, end=2), _as_shape(tokens)
+    size = op.Shape(mask, start=1, end=2)
     lengths = op.ReduceSum(mask, along, keepdims=0)
     # Most masks are all ones, so the nodes that judge padding run only for the others.
     spoiled = _either(
         op.Equal(op.ReduceMin(lengths, keepdims=0), size),
         lambda: _number(0.0, like),
-        lambda: _spoiled(mask, size, new_size, like),
+        lambda: _spoiled(mask, size, tokens, like),
     )
     return [_as_int32(op.Sub(lengths, one)), _as_int32(size), spoiled]
 
 
-def _spoiled(mask: Any, size: Any, new_size: Any, like: str) -> Any:
+def _spoiled(mask: Any, size: Any, tokens: Any, like: str) -> Any:
     """Return NaN if a batch entry is not padded as `row_lengths` requires, otherwise 0."""
     op = operators()
+    new_size = _measured_here(_as_shape(tokens))
     along, one = op.Constant(value_ints=[1]), op.Constant(value_int=1)
     cached = op.Sub(size, new_size)
     new = op.Slice(mask, cached, size, along)
@@ -137,6 +138,17 @@ def _as_shape(size: Any) -> Any:
     if maker is not None and maker.op_type == "Squeeze" and len(maker.inputs) == 1:
         return maker.inputs[0]  # what had one element, and was made a scalar
     return op.Reshape(size, op.Constant(value_ints=[1]))
+
+
+def _measured_here(size: Any) -> Any:
+    """Return a size that another Shape node computes from a Shape node among the current nodes.
+
+    In a branch, this Shape node then runs only if the branch does.
+    """
+    maker = size.producer()
+    if maker is None or maker.op_type != "Shape":
+        return size
+    return operators().Shape(maker.inputs[0], **{k: v.value for k, v in maker.attributes.items()})
 
 
 def _grouped(

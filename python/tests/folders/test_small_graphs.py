@@ -49,7 +49,7 @@ def test_layers_have_one_product_for_attention_and_no_moves_around_it(
     assert not {"RotaryEmbedding", "Split", "Transpose", "Reshape", "Pow"} & found.keys()
     assert found["SkipSimplifiedLayerNormalization"] == 2 * LAYERS - 1
     assert found["RMSNormalization"] == 2  # the first and the last one
-    assert found.total() == 12 * LAYERS + 14
+    assert found.total() == 12 * LAYERS + 13
     assert "position_ids" not in exported.inputs["model"]
     assert any("since 1.23" in note for note in exported.notes)
 

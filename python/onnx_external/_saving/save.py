@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._base.argument_types import checks_types, of_class, path_of, paths_of
 from .._base.collector import collector_paused
-from .._base.errors import MappingError, WrongTypeError, checkpoint_is
+from .._base.errors import Error, MappingError, WrongTypeError, checkpoint_is
 from .._base.keywords import only
 from .._base.options import (
     NOT_QUANTIZED,
@@ -27,14 +27,14 @@ from .._base.progress import shown
 from .._sources.graphs import Given, Graph, given_models
 from .._sources.weights import Source, given_extra, given_sources
 from .programs import notes_on_training
-from .reports import SaveReport, save_report
+from .reports import SavedTensor, SaveReport, save_report
+from .sharing import Filling, fillings, sharing
 from .transposing import (
     Learned,
     chosen,
     ir_models,
-    is_filled_by,
+    map_document,
     moved_pairs,
-    sharing,
     transposable,
     transposed_model,
     wanted,
@@ -144,11 +144,10 @@ def save_again(
     may_lack_data = weights is not None or how["extra"] is not None or which.partial
     with collector_paused():
         sources, more = given_sources("weights", weights), given_extra(how["extra"])
-    job = _Job(folder, files, options, sources, more, may_lack_data)
+    job = _Job(folder, which, files, options, sources, more, may_lack_data)
     with shown(how["progress"]) as callback, checkpoint_is("weights"):
         if inner is not None:
-            by_name = which == Mapping() and how["dtype"] is None and more is None
-            report = _transposed(job, models, inner, learned, callback, by_name)
+            report = _transposed(job, models, inner, learned, callback)
         else:
             report = job.run(job.split(models), callback)
     _logged(report)._add_notes(notes)
@@ -160,6 +159,7 @@ class _Job:
     """A save in the form that the extension module takes, apart from its models."""
 
     folder: StrPath | None
+    mapping: Mapping
     files: Layout
     options: dict[str, Any]
     sources: list[Source] | None
@@ -185,7 +185,6 @@ def _transposed(
     inner: abc.Mapping[str, onnx_ir.Model],
     learned: Learned,
     callback: Any,
-    by_name: bool,
 ) -> SaveReport:
     """Save models with the weights transposed that only Transpose nodes use.
 
@@ -195,52 +194,78 @@ def _transposed(
         inner: the same models of onnx_ir.
         learned: the plans of earlier saves.
         callback: the function for the progress.
-        by_name: True if a key fills the slot of its own name, unconverted.
     """
     candidates = [transposable(graph) for graph in inner.values()]
-    changed: dict[str, Any] = {}
-    if any(candidates):
-        report = _unplanned(job, inner, candidates[0], callback) if by_name else None
-        if report is not None:
-            return report
-        tensors = learned.tensors(
-            [*inner.values()],
-            job.options["layout"],
-            lambda: job.run(job.split(models), None, **_PLAN_ONLY),
-        )
-        turned = chosen(candidates, tensors)
-        names = list(models) if len(models) > 1 else [""]
-        changed = moved_pairs(job.options, names, tensors, turned)
-        models = {
-            name: transposed_model(inner[name], weights.keys()) if weights else model
-            for (name, model), weights in zip(models.items(), turned, strict=True)
-        }
-    return job.run(job.split(models), callback, **changed)
+    if not any(candidates):
+        return job.run(job.split(models), callback)
+    failure: Error | None = None
+    if (foreseen := _foreseen(job, inner, candidates)) is not None:
+        turned, changed, keys = _turned(job, models, inner, candidates, foreseen)
+        given = job.split(turned)
+        if keys.isdisjoint(_sharing(job, given)):
+            try:
+                return job.run(given, callback, **changed)
+            except Error as error:
+                failure = error
+    # If the plan fails, its error names the weights as the graph does.
+    tensors = learned.tensors(
+        [*inner.values()],
+        job.options["layout"],
+        lambda: job.run(job.split(models), None, **_PLAN_ONLY),
+    )
+    if failure is not None and not isinstance(failure, MappingError):
+        raise failure
+    turned, changed, _ = _turned(job, models, inner, candidates, tensors)
+    return job.run(job.split(turned), callback, **changed)
 
 
-def _unplanned(
-    job: _Job, inner: abc.Mapping[str, onnx_ir.Model], candidates: set[str], callback: Any
-) -> SaveReport | None:
-    """Save a single model whose weights are separate tensors in memory, which needs no plan.
+def _turned(
+    job: _Job,
+    models: abc.Mapping[str, Graph],
+    inner: abc.Mapping[str, onnx_ir.Model],
+    candidates: abc.Sequence[abc.Set[str]],
+    tensors: abc.Sequence[abc.Sequence[SavedTensor | Filling]],
+) -> tuple[dict[str, Graph], dict[str, Any], set[str | None]]:
+    """Return the models with transposed weights, the changed options, and the transposed keys."""
+    turned = chosen(candidates, tensors)
+    names = list(models) if len(models) > 1 else [""]
+    changed = moved_pairs(job.options, names, tensors, turned)
+    made = {
+        name: transposed_model(inner[name], weights.keys()) if weights else model
+        for (name, model), weights in zip(models.items(), turned, strict=True)
+    }
+    return made, changed, {tensor.key for each in turned for tensor in each.values()}
 
-    If it is not certain that a plan would choose all candidates, the result is None.
-    """
-    weights = job.sources[0] if job.sources is not None and len(job.sources) == 1 else None
-    if len(inner) > 1 or not isinstance(weights, list):
+
+def _foreseen(
+    job: _Job, inner: abc.Mapping[str, onnx_ir.Model], candidates: abc.Sequence[abc.Set[str]]
+) -> list[list[Filling]] | None:
+    """Return what fills each weight, if the arguments say it; None if only a plan can tell."""
+    mapping, options = job.mapping, job.options
+    if mapping.map is not None:
+        mapping = replace(mapping, unmatched="strict")
+    sources = job.sources or []
+    is_plain = options["dtype"] is None and job.extra is None and len(sources) == 1
+    if not is_plain or replace(mapping, map=None) != Mapping():
         return None
-    ((name, graph),) = inner.items()
-    given = {tensor.name: tensor for tensor in weights}
-    if not is_filled_by(graph, given):
+    document = None
+    if isinstance(mapping.map, abc.Mapping):
+        document = map_document(mapping.map)
+    if len(inner) == 1 and document and document["models"]:
         return None
-    turned = candidates & given.keys()
-    model = job.split({name: transposed_model(graph, turned)})
-    own = [tensor for tensor in model.tensors if tensor.name not in given]
-    if not turned.isdisjoint(sharing([*weights, *own])):
+    if document is None and (mapping.map or len(inner) > 1 or not isinstance(sources[0], list)):
         return None
-    try:
-        return job.run(model, callback)
-    except MappingError:  # a plan without transposed weights names those of the graph
-        return None
+    inside = options["layout"] == "inline" or options["inline_below"] is not None
+    return fillings(inner, candidates, sources[0], document, inside)
+
+
+def _sharing(job: _Job, given: Given) -> set[str]:
+    """Return the names of the caller's tensors in memory that are not alone in their bytes."""
+    weights = job.sources[0] if job.sources else None
+    if not isinstance(weights, list):
+        return set()
+    names = {tensor.name for tensor in weights}
+    return sharing([*weights, *(each for each in given.tensors if each.name not in names)])
 
 
 def _flat(how: SaveKeywords, which: Mapping, files: Layout) -> dict[str, Any]:

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._base.errors import InvalidArgumentError
-from .._sources.tensors import Loose, Memory
 
 if TYPE_CHECKING:
     import onnx_ir
 
     from .reports import SavedTensor, SaveReport
+    from .sharing import Filling
 
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 _TRANSPOSED = "pkg.onnx_external.transposed"
@@ -136,15 +136,15 @@ def transposed_model(model: onnx_ir.Model, names: Set[str]) -> onnx_ir.Model:
 
 
 def chosen(
-    candidates: Sequence[Set[str]], planned: Sequence[Sequence[SavedTensor]]
-) -> list[dict[str, SavedTensor]]:
+    candidates: Sequence[Set[str]], planned: Sequence[Sequence[SavedTensor | Filling]]
+) -> list[dict[str, SavedTensor | Filling]]:
     """Return the weights of each graph to transpose, given a plan that transposes nothing.
 
     A weight whose stored data is also needed untransposed, such as by the Gather of a tied
     embedding or by another graph, is left out, because its data would be stored twice.
     """
 
-    def place(tensor: SavedTensor) -> tuple[str, int] | None:
+    def place(tensor: SavedTensor | Filling) -> tuple[str, int] | None:
         return None if tensor.file is None or not tensor.length else (tensor.file, tensor.offset)
 
     fixed = {
@@ -195,36 +195,11 @@ class _Plan(NamedTuple):
     """The models, which keep their ids while this object exists."""
 
 
-def is_filled_by(model: onnx_ir.Model, weights: Mapping[str, Loose]) -> bool:
-    """Return whether each open slot has a tensor of its name and shape among the weights."""
-    return all(
-        name in weights and value.shape is not None and value.shape == weights[name].shape
-        for name, value in model.graph.initializers.items()
-        if value.const_value is None or name in weights
-    )
-
-
-def sharing(tensors: Sequence[Loose]) -> set[str]:
-    """Return the names of tensors that are not, or perhaps not, alone in a range of memory."""
-    ranges = sorted(
-        (each.place.address, each.place.address + each.place.size, each.name)
-        for each in tensors
-        if isinstance(each.place, Memory) and each.place.size
-    )
-    found = {each.name for each in tensors if not isinstance(each.place, Memory)}
-    end, before = 0, ""
-    for start, stop, name in ranges:
-        if start < end:
-            found |= {before, name}
-        end, before = max(end, stop), name
-    return found
-
-
 def moved_pairs(
     options: Mapping[str, Any],
     models: Sequence[str],
-    planned: Sequence[Sequence[SavedTensor]],
-    turned: Sequence[Mapping[str, SavedTensor]],
+    planned: Sequence[Sequence[SavedTensor | Filling]],
+    turned: Sequence[Mapping[str, SavedTensor | Filling]],
 ) -> dict[str, Any]:
     """Return the option `map` with entries for weights changed to entries for the transposed slots.
 
@@ -249,7 +224,7 @@ def moved_pairs(
         if tensor.slot not in each
     }
     gone = {tensor.slot for _, tensor in pairs} - stay
-    document = _map_document(options["map"])
+    document = map_document(options["map"])
     common = {slot: key for slot, key in document["map"].items() if slot not in gone}
     own = {name: dict(slots) for name, slots in document["models"].items()}
     for name, tensor in pairs:
@@ -268,7 +243,7 @@ def with_pairs(pairs: Mapping[str, str], given: Any) -> Any:
     if not pairs:
         return given
     try:
-        document = _map_document(given)
+        document = map_document(given)
     except (AttributeError, OSError, TypeError, ValueError):
         return given
     return _without_empty({**document, "map": {**pairs, **document["map"]}})
@@ -278,7 +253,7 @@ def _without_empty(document: Mapping[str, Any]) -> dict[str, Any]:
     return {name: part for name, part in document.items() if part}
 
 
-def _map_document(given: Any) -> dict[str, dict[str, Any]]:
+def map_document(given: Any) -> dict[str, dict[str, Any]]:
     """Return the sections of a map file (docs/mapping.md); sections that it lacks are empty."""
     if given is not None and not isinstance(given, Mapping):
         given = json.loads(Path(given).read_text("utf-8"))

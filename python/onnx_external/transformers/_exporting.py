@@ -184,10 +184,13 @@ def export(
                 beside.mkdir()
                 exporter = FolderExporter(given, target, task, options, same, choice, beside, asked)
                 choice.trace()
-                planned = exporter.judge(how["check"], dry_run)
+                if dry_run:
+                    exporter.prepare()
+                else:
+                    exporter.judge(how["check"])
                 exporters.append(exporter)
             exports = Exports(exporters, bool(variants), meter)
-            report = exports.save(planned, dry_run)
+            report = exports.save(dry_run)
         return exports.report(report)
 
 

@@ -60,6 +60,8 @@ class FolderExporter:
     computes: str | None = field(init=False)
     """The float type of the model before it is traced."""
     saves: Saving = field(init=False)
+    planned: SaveReport | None = None
+    """The plan of the save, if it was made before the check."""
     _notes: list[str] = field(default_factory=list)
     _graphs: dict[str, Graph] = field(default_factory=dict)
     """The graphs to save."""
@@ -81,27 +83,29 @@ class FolderExporter:
         if "transformers.js" in self.wanted.names:
             _transformers_js.refuse_decoder(self.loaded.model.config.model_type)
 
-    def judge(self, check: bool | None, dry_run: bool) -> SaveReport:
-        """Plan the graphs and, unless this is a dry run, compare them until they agree.
+    def judge(self, check: bool | None) -> None:
+        """Prepare the save of the graphs, and compare them until they agree.
+
+        What the save would refuse is refused before the check, by a plan if necessary.
 
         Raises:
             ExportError: a graph is wrong, and there is no other way to make it.
         """
         while True:
-            planned = self._planned()
-            if dry_run:
-                return planned
+            self.prepare()
+            with self.meter.step("plan"):
+                needs_plan = self.saves.needs_plan(self.options)
+                self.planned = self.saves.plan(self.options) if needs_plan else None
             try:
-                self.checked = self._judging(planned).judged(check, self.meter)
+                self.checked = self._judging().judged(check, self.meter)
                 break
             except WrongPartError as error:
                 self.choice.again(error)
         if check is not False:
             self.choice.ways.prove(self.checked)
-        return planned
 
-    def _planned(self) -> SaveReport:
-        """Plan the save of all graphs, so that nothing is written unless all can be saved."""
+    def prepare(self) -> None:
+        """Make the graphs to save from those that were traced, and the files next to them."""
         self.choice.refuse_gaps()
         graphs = self._packed()
         self._crossed = self._merged = None
@@ -130,8 +134,6 @@ class FolderExporter:
             self.loaded.weights, self.target, parts, beside, *where, source=self.given.folder
         )
         self.wanted.refuse_lacking(self.saves.beside)
-        with self.meter.step("plan"):
-            return self.saves.plan(self.options)
 
     def _file_name(self) -> str:
         """Return the file name of the first variant's graph, for the case of a single graph."""
@@ -139,7 +141,7 @@ class FolderExporter:
             return self.target.name
         return f"model{self.variants[0].suffix}.onnx"
 
-    def _judging(self, planned: SaveReport) -> Judging:
+    def _judging(self) -> Judging:
         folder_of = partial(
             Folder,
             source=self.given.folder,
@@ -149,7 +151,8 @@ class FolderExporter:
             dynamic=self.choice.ways.tracing.dynamic,
             variant=self.given.variant,
         )
-        size = planned.bytes + planned.linked_bytes
+        plan = self.planned
+        size = plan.bytes + plan.linked_bytes if plan else self.saves.weight_bytes()
         more = (self._merged, self._crossed)
         graphs = self._graphs if more == (None, None) else self.choice.graphs
         given = (self.loaded.weights, graphs, folder_of, size, self.options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections import abc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -121,6 +123,31 @@ class Saving:
         if older files exist.
         """
         return self._apart or len(self._parts) > 1
+
+    def needs_plan(self, options: abc.Mapping[str, Any]) -> bool:
+        """Return whether a save may be refused although a save into a temporary folder was not.
+
+        This is not the case for one set of models with floats in a new folder, with files as they
+        are by default.
+        """
+        return (
+            self._is_staged
+            or self._parts[0].quantize is not None
+            or options["layout"] in ("inline", "link")
+            or options["files"] != Layout()
+            or os.path.lexists(self.folder)
+        )
+
+    def weight_bytes(self) -> int:
+        """Return the size of the graphs' weights, each counted once."""
+        sizes: dict[Any, int] = {}
+        for graph in self._graphs.values():
+            for name, value in graph.skeleton.model.graph.initializers.items():
+                assert value.shape is not None and value.dtype is not None
+                origin = graph.made.get(name, name) if value.const_value is None else id(value)
+                size = value.dtype.itemsize * math.prod(int(each) for each in value.shape)
+                sizes[origin, value.dtype] = math.ceil(size)
+        return sum(sizes.values())
 
     def plan(self, options: abc.Mapping[str, Any]) -> SaveReport:
         """Check that everything can be saved, and return the plan."""

@@ -51,26 +51,30 @@ class Exports:
         """Prepare the save of all graphs."""
         self._saves = Saving.of_all([each.saves for each in self.exporters])
 
-    def save(self, planned: SaveReport, dry_run: bool) -> SaveReport:
+    def save(self, dry_run: bool) -> SaveReport:
         """Save all graphs and the files next to them, or return the plan of a dry run.
 
         Args:
-            planned: the plan of the exporter, if there is only one.
             dry_run: write nothing.
 
         Raises:
             ExportError: a quantized graph returns NaN or infinity.
             RunError: ONNX Runtime cannot load a quantized graph.
         """
-        first = self.exporters[0]
-        if len(self.exporters) > 1:
+        first, *others = self.exporters
+        planned = first.planned
+        has_counts = "transformers.js" in first.wanted.names
+        if dry_run:
+            with self.meter.step("plan"):
+                planned = self._saves.plan(first.options)
+        elif has_counts and others:
             planned = self._saves.plan(first.options)
-        if "transformers.js" in first.wanted.names:
+        if has_counts and planned is not None:
             names = [variant.client_name for variant in self._variants()]
             counts = _transformers_js.data_files(planned)
             _transformers_js.settle(first.made, names[0], counts, self._saves.folder)
             self._notes += _transformers_js.notes_on_size(planned)
-        if dry_run:
+        if dry_run and planned is not None:
             return planned
         with self.meter.step("save"):
             return self._saves.save(first.options, self._compare)

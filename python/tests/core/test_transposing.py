@@ -273,8 +273,46 @@ def test_only_weights_that_may_share_data_need_a_plan(
         used[first], used[second] = given[second], given[first]
     path = tmp_path / "model.onnx"
     oe.save(graph(WEIGHTS), path, given, mapping=mapping, fsync=False)
-    assert jobs == ([False] if kind == "separate" else [True, False])
+    assert jobs == ([False] if kind in ("separate", "with a map") else [True, False])
     assert operators(path) == ["MatMul", "MatMul"]
+    np.testing.assert_allclose(run(path), expected(used), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "planned", "left"),
+    [
+        ("keys of their own", False, 1),
+        ("one key", False, 2),
+        ("views of one storage", False, 2),
+        ("views with a recipe", True, 2),
+        ("a key in two forms", True, 1),
+    ],
+)
+def test_a_map_of_an_open_checkpoint_says_which_weights_share_data(
+    kind: str, planned: bool, left: int, tmp_path: Path, jobs: list[bool]
+) -> None:
+    torch = pytest.importorskip("torch")
+    given = {name: torch.from_numpy(value.copy()) for name, value in WEIGHTS.items()}
+    pairs: dict[str, Any] = {name: name for name in WEIGHTS}
+    if kind in ("one key", "a key in two forms"):
+        pairs = dict.fromkeys(WEIGHTS, "a.weight")
+    if kind.startswith("views"):
+        given["b.weight"] = given["a.weight"].view(WIDTH, WIDTH)
+    if kind == "views with a recipe":
+        whole = {"reshape": [WIDTH, WIDTH]}
+        pairs = {name: {"key": name, "recipe": [whole]} for name in WEIGHTS}
+    if kind == "a key in two forms":
+        pairs["b.weight"] = {"key": "a.weight", "recipe": ["transpose"]}
+    torch.save(given, tmp_path / "weights.pt")
+    path, mapping = tmp_path / "model.onnx", oe.Mapping(map=pairs, unmatched="skip")
+    with oe.open_checkpoint(tmp_path / "weights.pt") as weights:
+        oe.save(graph(WEIGHTS, gathered="b.weight"), path, weights, mapping=mapping, fsync=False)
+    assert jobs == ([True, False] if planned else [False])
+    assert operators(path).count("Transpose") == left
+    keys = {name: pair if isinstance(pair, str) else pair["key"] for name, pair in pairs.items()}
+    used = {name: given[key].numpy() for name, key in keys.items()}
+    if kind == "a key in two forms":
+        used["b.weight"] = used["b.weight"].T
     np.testing.assert_allclose(run(path), expected(used), rtol=1e-5)
 
 

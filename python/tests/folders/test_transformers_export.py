@@ -651,11 +651,19 @@ def test_one_size_has_one_name_in_whatever_order_torch_writes_it() -> None:
     assert _simplified("s44 +", symbols) == "s44 +"
 
 
-def test_what_a_plan_says_of_transposed_weights_serves_the_check_and_the_save(
-    tmp_path: Path, jobs: list[bool]
+@pytest.mark.parametrize(
+    ("how", "dry"),
+    [
+        ({}, [False, False]),
+        ({"quantize": "int8"}, [True, False, False]),
+        ({"dry_run": True}, [True]),
+    ],
+)
+def test_the_checked_export_of_a_folder_plans_only_what_a_check_cannot_show(
+    how: dict[str, Any], dry: list[bool], tmp_path: Path, jobs: list[bool]
 ) -> None:
-    saved(tmp_path / "bert", "BertModel")
-    report = oe.transformers.export(tmp_path / "bert", tmp_path / "out")
-    assert report.checked == {"model": 2}
+    saved(tmp_path / "bert", "BertModel", hidden_size=64)
+    report = oe.transformers.export(tmp_path / "bert", tmp_path / "out", **how)
+    assert report.checked == ({} if "dry_run" in how else {"model": 2})
     assert any(".transposed" in tensor.slot for tensor in report.save.tensors)
-    assert jobs == [True, True, False, False]
+    assert jobs == dry

@@ -6,7 +6,7 @@ Without these repairs, the graphs would be wrong, or ONNX Runtime would reject t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ._walking import all_nodes, graphs_of
 
@@ -38,43 +38,21 @@ def _remove_zero_biases(model: onnx_ir.Model) -> None:
 
     Without this function, only torch's optimizer would repair the bias.
     """
+    from .._fusing.matching import remove_dead  # which needs onnx_ir
+
     for node in all_nodes(model):
         bias = node.inputs[2] if node.op_type == "Conv" and len(node.inputs) > 2 else None
-        if bias is not None and _is_expanded_zero(bias):
+        if bias is not None and (maker := bias.producer()) and _is_expanded_zero(maker):
             node.replace_input_with(2, None)
-            _remove_unused(bias.producer())
+            remove_dead([maker])
 
 
-def _is_expanded_zero(value: onnx_ir.Value) -> bool:
-    node = value.producer()
-    if node is None or node.op_type != "Expand":
-        return False
-    filled = node.inputs[0]
-    inner = filled.producer() if filled is not None else None
-    if inner is not None and inner.op_type in ("CastLike", "Cast"):
-        filled = inner.inputs[0]
-    constant = _constant(filled)
-    return constant is not None and constant.size == 1 and not constant.numpy().any()
+def _is_expanded_zero(node: onnx_ir.Node) -> bool:
+    from .._fusing.matching import made_by, scalar
 
-
-def _constant(value: onnx_ir.Value | None) -> Any:
-    node = value.producer() if value is not None else None
-    if node is not None and node.op_type == "Constant" and "value" in node.attributes:
-        return node.attributes["value"].value
-    return value.const_value if value is not None else None
-
-
-def _remove_unused(node: onnx_ir.Node | None) -> None:
-    """Remove a node that is no longer used, and the nodes that only this node used."""
-    if node is None or any(value.uses() or value.is_graph_output() for value in node.outputs):
-        return
-    before = [value.producer() for value in node.inputs if value is not None]
-    graph = node.graph
-    assert graph is not None
-    graph.remove(node, safe=True)
-    for each in dict.fromkeys(before):
-        if each is None or each.graph is not None:
-            _remove_unused(each)
+    filled = node.inputs[0] if node.op_type == "Expand" else None
+    cast = made_by(filled, "Cast", "CastLike")
+    return scalar(filled if cast is None else cast.inputs[0]) == 0
 
 
 def _find_nothing_in_nothing(model: onnx_ir.Model) -> None:

@@ -69,14 +69,15 @@ _Handler = Callable[..., Any]
 _HANDLERS: dict[Any, _Handler] = {}
 
 
-def _keys(made: Made) -> list[str]:
+def keys_of(made: Made) -> list[str]:
+    """Return the keys from which a tensor is made."""
     if isinstance(made, Key):
         return [made.name]
     if isinstance(made, Step):
-        return _keys(made.of)
+        return keys_of(made.of)
     if isinstance(made, Unknown):
         return list(made.keys)
-    return [name for part in made.of for name in _keys(part)]
+    return [name for part in made.of for name in keys_of(part)]
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
@@ -137,7 +138,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
         args, kwargs = torch.utils._pytree.tree_map(on_meta, (args, kwargs))
         kwargs = {name: value for name, value in kwargs.items() if name != "device"}
-        made = Unknown(str(func), tuple(sorted({name for one in found for name in _keys(one)})))
+        made = Unknown(str(func), tuple(sorted({name for one in found for name in keys_of(one)})))
         results, shape = torch.utils._pytree.tree_flatten(func(*args, **kwargs))
         if not all(isinstance(result, torch.Tensor) for result in results):
             return self.refuse(str(func), found)
@@ -150,7 +151,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def refuse(self, operation: str, found: list[Made]) -> Any:
         """Raise an error for an operation that no recipe describes, and remember it."""
-        names = sorted({name for made in found for name in _keys(made)})
+        names = sorted({name for made in found for name in keys_of(made)})
         self.refused.append(str(Unknown(operation, tuple(names))))
         raise NotImplementedError(self.refused[-1])
 

@@ -8,13 +8,13 @@ still link to its checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..torch._skeleton import Slot
-from ._recording import Join, Key, Made, Step, Unknown
+from ._recording import Join, Made, Step, Unknown, keys_of
 from ._saving import Graph
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def widened(graph: Graph, keys: Mapping[str, str]) -> Graph:
     initializers = skeleton.model.graph.initializers
     for slot, each in graph.made.items():
         form = initializers[slot]
-        narrow = {keys.get(name, "") for name in _keys(each)}
+        narrow = {keys.get(name, "") for name in keys_of(each)}
         plain = _without_cast(each)
         if plain is None or len(narrow) != 1 or "" in narrow:
             continue
@@ -91,16 +91,6 @@ def widened(graph: Graph, keys: Mapping[str, str]) -> Graph:
             slot, dtype, skeleton.slots[slot].shape, skeleton.slots[slot].kind
         )
     return graph._replace(made=made)
-
-
-def _keys(made: Made) -> Iterable[str]:
-    if isinstance(made, Key):
-        yield made.name
-    elif isinstance(made, Step):
-        yield from _keys(made.of)
-    elif isinstance(made, Join):
-        for part in made.of:
-            yield from _keys(part)
 
 
 def _without_cast(made: Made) -> Made | None:

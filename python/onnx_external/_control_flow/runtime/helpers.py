@@ -289,23 +289,13 @@ class Runtime:
         """Call the builtin `any`, or its equivalent for tensors."""
         if is_lazy(values):
             return conditions.as_bool(whole_of(values)).any()
-        found: Any = False
-        for each in values:
-            found = self.or_(_given(found), _given(conditions.truth(each)))
-            if found is True:
-                return True
-        return found
+        return _until(True, self.or_, values)
 
     def all(self, values: Any) -> Any:
         """Call the builtin `all`, or its equivalent for tensors."""
         if is_lazy(values):
             return conditions.as_bool(whole_of(values)).all()
-        found: Any = True
-        for each in values:
-            found = self.and_(_given(found), _given(conditions.truth(each)))
-            if found is False:
-                return False
-        return found
+        return _until(False, self.and_, values)
 
     def len(self, values: Any) -> Any:
         """Call the builtin `len`, or its equivalent for lists that grow in the graph."""
@@ -347,6 +337,16 @@ def whole_of(values: Any) -> torch.Tensor:
 
 def _given(value: Any) -> Function:
     return lambda: value
+
+
+def _until(end: bool, join: Callable[..., Any], values: Any) -> Any:
+    """Return the truth of values joined one after the other, up to one that decides it."""
+    found: Any = not end
+    for each in values:
+        found = join(_given(found), _given(conditions.truth(each)))
+        if found is end:
+            break
+    return found
 
 
 def _extreme(plain: Any, of_rows: Any, tensors: Any, sizes: Any, values: Any, rest: Any) -> Any:

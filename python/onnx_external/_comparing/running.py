@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -251,17 +252,22 @@ class Session:
 
     def run(self, feed: Mapping[str, Value], what: str) -> dict[str, Value]:
         """Run the model on values returned by feed()."""
-        try:
+        with self._failures_told(what):
             if self._narrow:
                 given = {name: to_ort_value(value) for name, value in feed.items()}
                 results = map(from_ort_value, self._session.run_with_ort_values(None, given))
             else:
                 results = self._session.run(None, dict(feed))
+        return dict(zip(self.output_names, results, strict=True))
+
+    @contextlib.contextmanager
+    def _failures_told(self, what: str) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:
             raise RunError(
                 f"{self.name}, {what}: ONNX Runtime cannot run it: {first_line(error)}"
             ) from error
-        return dict(zip(self.output_names, results, strict=True))
 
     def metadata(self) -> dict[str, str]:
         """Return the model's custom metadata."""
@@ -289,7 +295,7 @@ class Session:
         """
         written = {output for _, output in buffers}
         names = [name for name in self.output_names if name not in written]
-        try:
+        with self._failures_told(what):
             binding = self._session.io_binding()
             for name, array in feed.items():
                 binding.bind_cpu_input(name, array)
@@ -300,10 +306,6 @@ class Session:
                 binding.bind_ortvalue_output(output, buffer)
             self._session.run_with_iobinding(binding)
             results = [each.numpy() for each in binding.get_outputs()[: len(names)]]
-        except Exception as error:
-            raise RunError(
-                f"{self.name}, {what}: ONNX Runtime cannot run it: {first_line(error)}"
-            ) from error
         return dict(zip(names, results, strict=True))
 
     def seconds(self, feed: Mapping[str, Value], what: str, times: int) -> list[float]:

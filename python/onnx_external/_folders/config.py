@@ -128,16 +128,16 @@ def read_leniently(folder: Path, name: str = "config.json") -> dict[str, Any]:
         return {}
 
 
-def list_of(folder: Path, name: str) -> list[Any]:
-    """Return the list in a JSON file; empty if there is no file or if it contains anything else."""
-    path = folder / name
+def modules_of(folder: Path) -> list[dict[str, Any]]:
+    """Return the modules that modules.json lists; none if there is no such file with a list."""
+    path = folder / "modules.json"
     try:
         if path.stat().st_size > _MOST_BYTES:
             return []
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return []
-    return found if isinstance(found, list) else []
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def is_adapter(folder: Path) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from .._base.errors import ExistsError, FormatError, ReadWriteError
-from .config import GENERATION, document_of, list_of
+from .config import GENERATION, document_of, modules_of
 
 _MOST_BYTES = 1 << 26
 """The maximum size of a file in bytes; the largest known tokenizers have 35 MB."""
@@ -61,8 +61,8 @@ def files_beside(folder: Path) -> list[SideFile]:
 
 def _modules(folder: Path) -> Iterator[str]:
     """Yield the folders of the modules that sentence-transformers applies to a model's outputs."""
-    for each in list_of(folder, "modules.json"):
-        name = each.get("path") if isinstance(each, dict) else None
+    for each in modules_of(folder):
+        name = each.get("path")
         if isinstance(name, str) and re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", name):
             yield name
 

@@ -18,7 +18,7 @@ import torch
 from transformers.utils import ModelOutput
 
 from .._base.errors import InvalidArgumentError, NotFoundError
-from .._folders.config import list_of, read_leniently
+from .._folders.config import modules_of, read_leniently
 from .._sources.checkpoint import open_checkpoint
 
 TASK = "sentence-similarity"
@@ -89,7 +89,7 @@ def _steps(folder: Path, dtype: torch.dtype) -> Iterator[Any]:
         NotFoundError: the folder has no modules.json.
         InvalidArgumentError: a module is of an unsupported kind.
     """
-    listed = [each for each in list_of(folder, "modules.json") if isinstance(each, dict)]
+    listed = modules_of(folder)
     if not listed:
         raise NotFoundError(
             f"{folder / 'modules.json'}: not found; {TASK} needs a sentence-transformers folder; "

@@ -37,11 +37,11 @@ def _constants(node: onnx_ir.Node, place: int, what: str) -> list[int] | None:
     return found
 
 
-def _to_attribute(node: onnx_ir.Node, place: int, name: str) -> None:
-    """Replace the last input of a node, a constant, with an attribute."""
-    found = _constants(node, place, name)
-    if len(node.inputs) > place:
-        node.resize_inputs(place)
+def _to_attribute(node: onnx_ir.Node, name: str) -> None:
+    """Replace the second input of a node, which is its last and a constant, with an attribute."""
+    found = _constants(node, 1, name)
+    if len(node.inputs) > 1:
+        node.resize_inputs(1)
     if found is not None:
         set_attribute(node, name, found)
 
@@ -52,7 +52,7 @@ def _reduce(node: onnx_ir.Node, make: Maker) -> Results:
     if attribute(node, "noop_with_empty_axes", 0) and not _constants(node, 1, "axes"):
         if given(node, 1) is None or integers(given(node, 1)) == []:
             return [make("Identity", node.inputs[0])]
-    _to_attribute(node, 1, "axes")
+    _to_attribute(node, "axes")
     if attribute(node, "axes", None) == []:  # no axes are all axes
         set_attribute(node, "axes", None)
     set_attribute(node, "noop_with_empty_axes", None)
@@ -61,7 +61,7 @@ def _reduce(node: onnx_ir.Node, make: Maker) -> Results:
 
 @rule(13, "Squeeze", "Unsqueeze")
 def _squeeze(node: onnx_ir.Node, make: Maker) -> Results:
-    _to_attribute(node, 1, "axes")
+    _to_attribute(node, "axes")
     return None
 
 
@@ -83,7 +83,7 @@ def _split_evenly(node: onnx_ir.Node, make: Maker) -> Results:
 
 @rule(13, "Split")
 def _split(node: onnx_ir.Node, make: Maker) -> Results:
-    _to_attribute(node, 1, "split")
+    _to_attribute(node, "split")
     return None
 
 

@@ -552,9 +552,7 @@ def together(reports: Sequence[SaveReport]) -> SaveReport:
         found[name] = all(each.get(name) for each in documents)
     notes = [note for each in reports for note in each.notes]
     found["notes"] = list(dict.fromkeys(notes))
-    report = _make(SaveReport, found)
-    object.__setattr__(report, "_document", found)
-    return report
+    return _report(SaveReport, found)
 
 
 def at(report: SaveReport, folder: Path) -> SaveReport:
@@ -564,13 +562,11 @@ def at(report: SaveReport, folder: Path) -> SaveReport:
         {**each, "model": str(folder / Path(each["model"]).name)}
         for each in found.get("models", [found])
     ]
-    made = _make(SaveReport, found)
-    made._document = found
-    return made
+    return _report(SaveReport, found)
 
 
 def on_models(report: SaveReport, models: Sequence[SavedModel]) -> SaveReport:
     """Return a copy of a report that covers only the given models."""
-    made = _make(SaveReport, report.to_dict())
-    made._document, made.models = report.to_dict(), list(models)
+    made = _report(SaveReport, report.to_dict())
+    made.models = list(models)
     return made

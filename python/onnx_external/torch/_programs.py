@@ -27,7 +27,7 @@ from ._opsets import asked, of_torch
 from ._output_names import all_names, names_of_results
 from ._state import Changed, changed_by, titles, with_outputs
 from ._targets import Program, refuse_traced_training, signature_of
-from ._tracing import Traced, Tracer, as_torch_onnx, trace
+from ._tracing import Traced, Tracer, as_torch_onnx, named_line, trace
 from ._untouched import Untouched, has_data, stranded, tensors_of
 
 
@@ -63,8 +63,7 @@ def first_line(error: BaseException) -> str:
     """Return the first line of the innermost error, because torch.onnx adds pages of advice."""
     while error.__cause__ is not None:
         error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+    return named_line(error)
 
 
 @contextlib.contextmanager

@@ -266,7 +266,7 @@ def trace(
     try:
         with as_torch_onnx(), outside_kept(module):
             program = torch.export.export(module, args, strict=True, **options)
-        return Traced(program, _WITH_DYNAMO.format(reason=_first_line(first)), first)
+        return Traced(program, _WITH_DYNAMO.format(reason=named_line(first)), first)
     except Exception:
         raise first from first.__cause__
 
@@ -295,6 +295,7 @@ def _excludes_sizes(error: Exception) -> bool:
     return isinstance(error, UserError) and error.error_type is UserErrorType.CONSTRAINT_VIOLATION
 
 
-def _first_line(error: BaseException) -> str:
+def named_line(error: BaseException) -> str:
+    """Return the name of an error, and the first line of its message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

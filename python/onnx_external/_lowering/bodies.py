@@ -7,19 +7,8 @@ from typing import Any
 import onnx
 import onnx_ir
 
-from .nodes import (
-    BOOL,
-    FLOATS,
-    INT64,
-    CannotLowerError,
-    Maker,
-    attribute,
-    constant,
-    given,
-    integers,
-    rank_of,
-    sizes,
-)
+from .._fusing.matching import attribute, constant, integers, sizes
+from .nodes import BOOL, FLOATS, INT64, CannotLowerError, Maker, given, rank_of
 from .rules import Results, rule
 
 _FLOAT = onnx_ir.DataType.FLOAT

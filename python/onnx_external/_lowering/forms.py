@@ -7,20 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir
 
-from .nodes import (
-    BOOL,
-    FLOATS,
-    INT64,
-    CannotLowerError,
-    Maker,
-    attribute,
-    constant,
-    given,
-    integers,
-    rank_of,
-    set_attribute,
-    sizes,
-)
+from .._fusing.matching import attribute, constant, integers, sizes
+from .nodes import BOOL, FLOATS, INT64, CannotLowerError, Maker, given, rank_of, set_attribute
 from .rules import Results, rule
 
 _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")

@@ -8,26 +8,10 @@ from typing import Any
 import numpy as np
 import onnx_ir
 
-from .._fusing.matching import attribute, constant, integers, sizes
+from .._fusing.matching import attribute, sizes
 
 INT64, BOOL = onnx_ir.DataType.INT64, onnx_ir.DataType.BOOL
 FLOATS = (onnx_ir.DataType.FLOAT, onnx_ir.DataType.DOUBLE, onnx_ir.DataType.FLOAT16)
-
-__all__ = [
-    "BOOL",
-    "FLOATS",
-    "INT64",
-    "CannotLowerError",
-    "Maker",
-    "attribute",
-    "constant",
-    "given",
-    "integers",
-    "rank_of",
-    "set_attribute",
-    "sizes",
-    "state_as_tensor",
-]
 
 
 class CannotLowerError(Exception):

@@ -7,17 +7,8 @@ from typing import Any
 import numpy as np
 import onnx_ir
 
-from .nodes import (
-    FLOATS,
-    INT64,
-    CannotLowerError,
-    Maker,
-    attribute,
-    constant,
-    given,
-    rank_of,
-    sizes,
-)
+from .._fusing.matching import attribute, constant, sizes
+from .nodes import FLOATS, INT64, CannotLowerError, Maker, given, rank_of
 from .rules import Results, rule
 
 _FLOAT = FLOATS[0]

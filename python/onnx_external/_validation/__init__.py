@@ -9,16 +9,7 @@ report = oe.validate("out/model.onnx", against=module, inputs=(ids,))
 onnxruntime, onnx and torch are imported only when they are needed.
 """
 
-from .._comparing.comparing import Comparison
-from .reports import ComparedOutput, GraphValidation, Latency, ValidatedInput, Validation
+from .reports import Validation
 from .validating import validate
 
-__all__ = [
-    "ComparedOutput",
-    "Comparison",
-    "GraphValidation",
-    "Latency",
-    "ValidatedInput",
-    "Validation",
-    "validate",
-]
+__all__ = ["Validation", "validate"]

@@ -89,26 +89,25 @@ def called(call: Callable[[], Any]) -> list[FunctionType]:
 
 def functions_with(codes: Iterable[CodeType]) -> list[FunctionType]:
     """Return the user's functions that have one of these code objects."""
-    found: dict[int, list[FunctionType]] = {
-        id(each): [] for each in codes if is_users(each.co_filename)
-    }
-    for each in _objects() if found else ():
+    users = [each for each in codes if is_users(each.co_filename)]
+    found: dict[int, list[FunctionType]] = {id(each): [] for each in users}
+    for each in _referrers(users) if users else ():
         if type(each) is FunctionType and id(each.__code__) in found:
             found[id(each.__code__)].append(each)
     return [function for functions in found.values() for function in functions]
 
 
-def _objects() -> list[Any]:
-    """Return all objects tracked by the garbage collector, including those frozen by gc.freeze().
+def _referrers(codes: list[CodeType]) -> list[Any]:
+    """Return the objects that refer to the code, including those frozen by gc.freeze().
 
     If any were frozen, objects that were created since then are also frozen afterwards, because it
     is not known which objects were frozen before.
     """
     if not gc.get_freeze_count():
-        return gc.get_objects()
+        return gc.get_referrers(*codes)
     gc.unfreeze()
     try:
-        return gc.get_objects()
+        return gc.get_referrers(*codes)
     finally:
         gc.freeze()
 

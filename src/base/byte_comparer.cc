@@ -32,6 +32,12 @@ GiveBytes bytes_read_by(ReadBytes read) {
   };
 }
 
+GiveBytes bytes_in_file(const SourceFile& file, std::uint64_t offset) {
+  return [&file, offset](std::uint64_t at, std::span<std::byte> room) {
+    return file.give(offset + at, room);
+  };
+}
+
 GiveBytes bytes_in_memory(std::uint64_t first, std::span<const std::byte> bytes) {
   return [=](std::uint64_t at, std::span<std::byte> room) {
     return Result<std::span<const std::byte>>(
@@ -47,17 +53,17 @@ Result<Comparison> ByteComparer::compare(std::uint64_t first, std::uint64_t nbyt
   for (std::uint64_t done = 0; done < nbytes && !(stops && comparison.difference);) {
     const std::uint64_t size =
         std::min(stops && first + done == 0 ? kFirstStepBytes : step, nbytes - done);
-    const auto found = found_.first(size);
-    if (auto read = bytes.found(first + done, found); !read) {
-      comparison.unreadable = std::move(read).error();
+    auto found = bytes.found(first + done, found_.first(size));
+    if (!found) {
+      comparison.unreadable = std::move(found).error();
       break;
     }
     if (bytes.wanted && !comparison.difference) {
-      TRY_ASSIGN(const auto wanted, bytes.wanted(first + done, room_.first(size)));
-      comparison.difference = first_difference(found, wanted, first + done);
+      TRY_ASSIGN(const auto wanted, bytes.wanted(first + done, wanted_.first(size)));
+      comparison.difference = first_difference(*found, wanted, first + done);
     }
     done += size;
-    TRY(bytes.take ? bytes.take(found) : Status());
+    TRY(bytes.take ? bytes.take(*found) : Status());
   }
   return comparison;
 }

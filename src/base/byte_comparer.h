@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "base/file.h"
 #include "base/io_buffer.h"
 #include "base/read_step.h"
 #include "onnx_external/result.h"
@@ -30,11 +31,13 @@ using GiveBytes =
 using TakeBytes = std::function<Status(std::span<const std::byte> chunk)>;
 
 [[nodiscard]] GiveBytes bytes_read_by(ReadBytes read);
+// Returns a source for the range of `file` that begins at `offset`. The file must outlive it.
+[[nodiscard]] GiveBytes bytes_in_file(const SourceFile& file, std::uint64_t offset);
 // Returns a source for bytes in memory, where bytes[0] has offset `first`.
 [[nodiscard]] GiveBytes bytes_in_memory(std::uint64_t first, std::span<const std::byte> bytes);
 
 struct ComparedBytes {
-  ReadBytes found;
+  GiveBytes found;
   GiveBytes wanted;  // if empty, nothing is compared
   TakeBytes take;    // receives the found bytes, in order
 };
@@ -65,7 +68,7 @@ class ByteComparer {
 
  private:
   IoBuffer found_;
-  IoBuffer room_;
+  IoBuffer wanted_;
 };
 
 }  // namespace onnx_external

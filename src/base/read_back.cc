@@ -33,9 +33,6 @@ Result<ReadBack> read_back(const RangePart& part, const ExpectedBytes& expected,
   ReadBack result;
   SparseCrc32 crc;
   std::uint64_t done = 0;
-  const auto found = [&part](std::uint64_t at, std::span<std::byte> out) {
-    return part.file.read(part.offset + at, out);
-  };
   const auto take = [&](std::span<const std::byte> chunk) {
     if (part.wants_crc) {
       crc.update(chunk);
@@ -43,7 +40,7 @@ Result<ReadBack> read_back(const RangePart& part, const ExpectedBytes& expected,
     done += chunk.size();
     return count(chunk.size());
   };
-  ComparedBytes bytes{found, expected.give, take};
+  ComparedBytes bytes{bytes_in_file(part.file, part.offset), expected.give, take};
   while (done < part.length) {
     const std::uint64_t first = part.first + done;
     const FileRun run = run_at(part, expected, first);

@@ -80,11 +80,11 @@ Result<bool> equal_streams(const ByteStream& a, const ByteStream& b) {
     return equal_made(a, b);
   }
   const auto bytes_of = [](const ByteStream& stream) {
-    return [&stream](std::uint64_t, std::span<std::byte> out) { return stream.next(out); };
+    return bytes_read_by(
+        [&stream](std::uint64_t, std::span<std::byte> out) { return stream.next(out); });
   };
-  TRY_ASSIGN(auto compared,
-             ByteComparer().compare(0, a.nbytes, {bytes_of(a), bytes_read_by(bytes_of(b)), {}},
-                                    AtDifference::kStop));
+  TRY_ASSIGN(auto compared, ByteComparer().compare(0, a.nbytes, {bytes_of(a), bytes_of(b), {}},
+                                                   AtDifference::kStop));
   if (compared.unreadable) {
     return fail(*std::move(compared.unreadable));
   }

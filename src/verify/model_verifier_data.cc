@@ -132,12 +132,13 @@ Status ModelVerifier::check_inline(Subject& subject, ByteComparer& comparer, Pro
   }
   const bool by_crc = subject.written_crc && options_.compare == Compare::kRecordedCrc;
   Crc32 crc;
-  ComparedBytes bytes{[&](std::uint64_t, std::span<std::byte> out) { return reader->read(out); },
-                      {},
-                      [&](std::span<const std::byte> piece) {
-                        crc.update(piece);
-                        return meter.step(piece.size());
-                      }};
+  ComparedBytes bytes{
+      bytes_read_by([&](std::uint64_t, std::span<std::byte> out) { return reader->read(out); }),
+      {},
+      [&](std::span<const std::byte> piece) {
+        crc.update(piece);
+        return meter.step(piece.size());
+      }};
   MemoryRuns::Held held;
   if (subject.equals && !by_crc) {
     TRY_ASSIGN(held, hold_planned(*checkpoint_, *subject.equals));

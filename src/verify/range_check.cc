@@ -90,9 +90,7 @@ class ChunkReader {
                             RangeAnswer& answer) const {
     ExpectedBytes expected{{}, wanted.file, wanted.offset};
     if (wanted.file != nullptr) {
-      expected.give = [&](std::uint64_t at, std::span<std::byte> room) {
-        return wanted.file->give(wanted.offset + at, room);
-      };
+      expected.give = bytes_in_file(*wanted.file, wanted.offset);
     } else if (wanted.tensor != nullptr) {
       expected.step = kReadStepBytes;
       expected.give = bytes_read_by([&](std::uint64_t at, std::span<std::byte> room) {
@@ -109,12 +107,6 @@ class ChunkReader {
     answer.difference = read.difference;
     answer.crc32 = read.crc32;
     return {};
-  }
-
-  [[nodiscard]] ReadBytes found_in(const SourceFile& file) const {
-    return [&file, offset = check_.offset](std::uint64_t at, std::span<std::byte> out) {
-      return file.read(offset + at, out);
-    };
   }
 
   static void note(const Comparison& compared, RangeAnswer& answer) {
@@ -138,10 +130,10 @@ class ChunkReader {
         done += chunk.size();
         return meter.step(chunk.size());
       };
-      TRY_ASSIGN(
-          const auto compared,
-          comparer.compare(first, run.size(), {found_in(file), bytes_in_memory(first, run), take},
-                           AtDifference::kReadOn, kReadBackStep));
+      TRY_ASSIGN(const auto compared, comparer.compare(first, run.size(),
+                                                       {bytes_in_file(file, check_.offset),
+                                                        bytes_in_memory(first, run), take},
+                                                       AtDifference::kReadOn, kReadBackStep));
       note(compared, answer);
       return compared.unreadable ? fail(*compared.unreadable) : Status();
     };

@@ -40,8 +40,8 @@ struct Texts {
       taken += text_of(piece);
       return {};
     };
-    return ByteComparer().compare(first, found.size() - first, {read_found, read_wanted, take},
-                                  policy, step);
+    return ByteComparer().compare(first, found.size() - first,
+                                  {bytes_read_by(read_found), read_wanted, take}, policy, step);
   }
 };
 
@@ -84,10 +84,10 @@ TEST(ByteComparer, EndsWhereFoundBytesCannotBeRead) {
 }
 
 TEST(ByteComparer, FailsWhereWantedBytesCannotBeReadOrTheTakerStops) {
-  const auto found = [](std::uint64_t, std::span<std::byte> out) -> Status {
+  const GiveBytes found = bytes_read_by([](std::uint64_t, std::span<std::byte> out) -> Status {
     std::memset(out.data(), 0, out.size());
     return {};
-  };
+  });
   const auto no_wanted = [](std::uint64_t,
                             std::span<std::byte>) -> Result<std::span<const std::byte>> {
     return fail(ErrorCode::kCorrupt, "damaged");

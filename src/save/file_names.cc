@@ -3,23 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <map>
-#include <span>
-#include <vector>
 
-#include "base/character_table.h"
-#include "base/digest.h"
-#include "base/name_map.h"
 #include "base/text.h"
-#include "onnx_external/plan.h"
 #include "save/manifest.h"
 
 namespace onnx_external {
 namespace {
 
-constexpr std::size_t kHashDigits = 16;
 constexpr std::size_t kMaxGenerationDigits = 18;
 constexpr std::string_view kModelSuffix = ".onnx";
 constexpr std::string_view kDataSuffix = ".data";
@@ -28,35 +19,6 @@ constexpr std::string_view kManifestSuffix = ".manifest.json";
 // ...
 constexpr std::string_view kCountedSuffix = ".onnx_data";
 constexpr std::string_view kShardForm = "-00000-of-00000";  // any digit for a 0
-constexpr std::size_t kHashSuffixBytes = kHashDigits + 1;   // with its '-'
-
-constexpr CharacterTable kPlainCharacters([](char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-         c == '_' || c == '-';
-});
-
-bool is_plain_character(char c) {
-  return kPlainCharacters.contains(c);
-}
-
-bool has_capitals(std::string_view name) {
-  return std::any_of(name.begin(), name.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
-}
-
-bool is_hex_digit(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-}
-
-// Windows opens a device for these, whatever follows the first dot.
-bool is_device_name(std::string_view lower_name) {
-  const std::string_view stem = lower_name.substr(0, lower_name.find('.'));
-  static constexpr std::array<std::string_view, 4> kDevices{"con", "prn", "aux", "nul"};
-  if (std::find(kDevices.begin(), kDevices.end(), stem) != kDevices.end()) {
-    return true;
-  }
-  return stem.size() == 4 && (stem.starts_with("com") || stem.starts_with("lpt")) &&
-         stem[3] >= '0' && stem[3] <= '9';
-}
 
 bool has_form(std::string_view text, std::string_view form) {
   return std::equal(text.begin(), text.end(), form.begin(), form.end(), [](char c, char wanted) {
@@ -64,90 +26,7 @@ bool has_form(std::string_view text, std::string_view form) {
   });
 }
 
-// Hashed names keep this form to themselves: a tensor called like one is hashed too, so that the
-// two kinds of names never meet.
-bool looks_hashed(std::string_view lower_name) {
-  if (lower_name.size() < kHashSuffixBytes) {
-    return false;
-  }
-  const std::string_view suffix = lower_name.substr(lower_name.size() - kHashSuffixBytes);
-  return suffix.front() == '-' && std::all_of(suffix.begin() + 1, suffix.end(), is_hex_digit);
-}
-
-std::string escaped(std::string_view name) {
-  std::string out;
-  for (const char c : name.substr(0, kMaxDataFileNameBytes - kHashSuffixBytes)) {
-    const bool dot_after_dot = c == '.' && (out.empty() || out.back() == '.');
-    out += is_plain_character(c) && !dot_after_dot ? c : '_';
-  }
-  if (is_device_name(ascii_lower(out))) {
-    out.front() = '_';
-  }
-  return out;
-}
-
-// `duplicate`: how many equal names came before; equal names still get distinct files.
-std::string hashed(std::string_view name, std::size_t duplicate) {
-  Sha sha(Sha::Kind::kSha256);
-  sha.update(std::as_bytes(std::span(name)));
-  if (duplicate != 0) {
-    const std::string mark = '\0' + std::to_string(duplicate);
-    sha.update(std::as_bytes(std::span(mark)));
-  }
-  return escaped(name) + "-" + sha.hex().substr(0, kHashDigits);
-}
-
-bool is_safe(std::string_view name, std::string_view lower_name) {
-  return !name.empty() && name.size() <= kMaxDataFileNameBytes && name.front() != '.' &&
-         name.back() != '.' && name.find("..") == std::string_view::npos &&
-         std::all_of(name.begin(), name.end(), is_plain_character) && lower_name != kManifestName &&
-         !is_device_name(lower_name) && !looks_hashed(lower_name);
-}
-
 }  // namespace
-
-bool is_safe_file_name(std::string_view name) {
-  return is_safe(name, ascii_lower(name));
-}
-
-std::string hashed_file_name(std::string_view name) {
-  return hashed(name, 0);
-}
-
-std::string streamed_file_name(std::string_view name) {
-  return is_safe_file_name(name) && ascii_lower(name) == name ? std::string(name)
-                                                              : hashed_file_name(name);
-}
-
-std::vector<std::string> data_file_names(const std::vector<std::string>& names) {
-  std::map<std::uint32_t, std::string> folded;  // those that are not in lower case already
-  const auto lower_name = [&](std::uint32_t place) {
-    const auto found = folded.empty() ? folded.end() : folded.find(place);
-    return std::string_view(found == folded.end() ? names[place] : found->second);
-  };
-  std::vector<bool> has_duplicate(names.size());
-  NameIndexSet first_of(lower_name, names.size());
-  for (std::uint32_t i = 0; i < names.size(); ++i) {
-    if (has_capitals(names[i])) {
-      folded.emplace_hint(folded.end(), i, ascii_lower(names[i]));
-    }
-    if (const std::uint32_t first = first_of.add(i); first != i) {
-      has_duplicate[i] = true;
-      has_duplicate[first] = true;
-    }
-  }
-  NameMap<std::size_t> seen;
-  std::vector<std::string> files;
-  files.reserve(names.size());
-  for (std::uint32_t i = 0; i < names.size(); ++i) {
-    if (!has_duplicate[i] && is_safe(names[i], lower_name(i))) {
-      files.push_back(names[i]);
-    } else {
-      files.push_back(hashed(names[i], seen[names[i]]++));
-    }
-  }
-  return files;
-}
 
 std::optional<std::uint64_t> generation_of(std::string_view name, std::string_view base) {
   if (!name.starts_with(base)) {

@@ -1,5 +1,5 @@
 // Chooses and recognizes the names of data files, shards and manifests, which are derived from the
-// name of a tensor or of the model.
+// name of the model.
 #pragma once
 
 #include <cstddef>
@@ -9,23 +9,6 @@
 #include <string_view>
 
 namespace onnx_external {
-
-inline constexpr std::size_t kMaxDataFileNameBytes = 200;
-
-// Returns whether the name is a valid file name on every common system. Such a name has only the
-// characters [A-Za-z0-9._-] and at most kMaxDataFileNameBytes bytes, no "..", and no dot at the
-// start or the end. It must not be a Windows device name, the name of the manifest, or of the form
-// that hashed_file_name() returns.
-[[nodiscard]] bool is_safe_file_name(std::string_view name);
-
-// Returns "<escaped and shortened name>-<16 hex digits of the name's SHA-256>".
-[[nodiscard]] std::string hashed_file_name(std::string_view name);
-
-// Returns the file name for a tensor that is written before the names of all tensors are known. The
-// result does not depend on other names: it is the name itself if this is safe and has no
-// upper-case letters, otherwise hashed_file_name(). The file names are distinct even on a
-// case-insensitive file system.
-[[nodiscard]] std::string streamed_file_name(std::string_view name);
 
 // A data folder is called "<data_dir>" or "<data_dir>.N", where N counts how often the model was
 // replaced (the generation). This function returns N for "<base>.N", 0 for `base` itself, and

@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 #include "onnx_external/plan.h"
+#include "save/layout.h"
 
 namespace onnx_external {
 namespace {

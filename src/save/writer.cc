@@ -165,10 +165,21 @@ SavePlan placed_in(const ModelSegments& segments, SavePlan plan) {
   return plan;
 }
 
+std::vector<ModelBuilder> builders_for(const SavePlan& plan, const SourceModels& models,
+                                       const Checkpoint& checkpoint) {
+  std::vector<ModelBuilder> builders;
+  for (const Model& model : models.all()) {
+    builders.emplace_back(plan, model, checkpoint, static_cast<std::uint32_t>(builders.size()));
+  }
+  return builders;
+}
+
 // Everything that is written next to the model.
 struct DataPlan {
-  std::optional<SavePlan> own;         // nothing: the given plan
-  std::optional<ModelSegments> model;  // with kInline: the model is the data file
+  std::optional<SavePlan> own;  // nothing: the given plan
+  // With kInline, the model is the data file, so it is built before anything is copied.
+  std::vector<ModelBuilder> builders;
+  std::optional<ModelSegments> model;
 };
 
 // Adds what is written in addition to linked ranges: the first ranges, with their numbers.
@@ -184,11 +195,12 @@ void add_written_part(const SavePlan& plan, SavePlan& part) {
   part.bytes = plan.bytes;
 }
 
-Result<DataPlan> plan_data(const SavePlan& plan, std::vector<ModelBuilder>& builders,
-                           const WriteOptions& options) {
+Result<DataPlan> plan_data(const SavePlan& plan, const SourceModels& models,
+                           const Checkpoint& checkpoint, const WriteOptions& options) {
   DataPlan data;
   if (plan.layout == Layout::kInline) {  // never of a set
-    TRY_ASSIGN(data.model, builders.front().build(options.inputs, {}));
+    data.builders = builders_for(plan, models, checkpoint);
+    TRY_ASSIGN(data.model, data.builders.front().build(options.inputs, {}));
     data.own = placed_in(*data.model, plan);
   } else if (plan.layout == Layout::kLink) {
     if (options.checksum != Checksum::kNone) {
@@ -204,15 +216,6 @@ Result<DataPlan> plan_data(const SavePlan& plan, std::vector<ModelBuilder>& buil
     add_written_part(plan, *data.own);
   }
   return data;
-}
-
-std::vector<ModelBuilder> builders_for(const SavePlan& plan, const SourceModels& models,
-                                       const Checkpoint& checkpoint) {
-  std::vector<ModelBuilder> builders;
-  for (const Model& model : models.all()) {
-    builders.emplace_back(plan, model, checkpoint, static_cast<std::uint32_t>(builders.size()));
-  }
-  return builders;
 }
 
 // Writes the models, then their manifests, which name all of them.
@@ -295,8 +298,7 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, std::span<const Model>
                               const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
                               std::optional<OutputFolder> folder, const WriteOptions& options) {
   const SourceModels models(given_models);
-  std::vector<ModelBuilder> builders = builders_for(given_plan, models, checkpoint);
-  TRY_ASSIGN(auto data, plan_data(given_plan, builders, options));
+  TRY_ASSIGN(auto data, plan_data(given_plan, models, checkpoint, options));
   const SavePlan& plan = data.own ? *data.own : given_plan;
   const Team* const team = options.team;
   if (team != nullptr && team->rank != 0) {
@@ -322,6 +324,8 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, std::span<const Model>
   TRY(check_recorded_crcs(plan, models, copied.crcs));
   TRY(check_partly_used_storages(given_plan, checkpoint, options.threads));
   TRY_ASSIGN(state->overflows, find_overflows(given_plan, checkpoint, copied.infinite));
+  auto builders =
+      data.model ? std::move(data.builders) : builders_for(given_plan, models, checkpoint);
   TRY(write_models(builders, std::move(data.model), copied, state->overflows, options,
                    transaction));
   for (const auto& [range, error] : copied.errors) {

@@ -17,7 +17,7 @@
 #include "onnx/model_access.h"
 #include "save/identity.h"
 #include "save/model_builder.h"
-#include "save/output_names.h"
+#include "save/output_folder.h"
 #include "save/staging.h"
 
 namespace onnx_external {

@@ -95,8 +95,8 @@ Result<SaveReport> save_with_checkpoint(const SaveTarget& target, SaveInputs inp
     return job.is_of_one() ? fail_in(graph_name(job.models.front()), std::move(mappings).error())
                            : fail(std::move(mappings).error());
   }
-  TRY(plan_job(job, keys, *mappings));
-  return carry_out(std::move(job));
+  TRY(plan_job(job, *mappings));
+  return carry_out(std::move(job), keys, *mappings);
 }
 
 }  // namespace

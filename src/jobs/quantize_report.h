@@ -14,7 +14,7 @@ namespace onnx_external {
 
 // Fills in SavedModel::quantized and SavedModel::floats of each model. `errors` has the
 // quantization error of each matrix, by the index of the range with its codes. Requires: the plan
-// still has its tensors (report_tensors() has not been called).
+// still has the strings that report_save() moves into the report.
 void report_quantized(SaveJob& job, const std::map<std::uint32_t, double>& errors);
 
 // Estimates the quantization error of each matrix from a few of its rows, for a dry run. Leaves out

@@ -134,11 +134,11 @@ Result<SaveReport> save_with_layout(const SaveTarget& target, SaveInputs inputs,
   for (const Model& model : job.models) {
     mappings.push_back(unmapped(model.facts(), options.mapping));
   }
-  TRY(plan_job(job, {}, mappings));
+  TRY(plan_job(job, mappings));
   if (moves_nothing(job)) {
     return fail(nothing_to_move(job));
   }
-  return carry_out(std::move(job));
+  return carry_out(std::move(job), {}, mappings);
 }
 
 }  // namespace

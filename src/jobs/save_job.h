@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "jobs/plan_models.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/mapping.h"
 #include "onnx_external/model.h"
@@ -20,8 +21,8 @@
 #include "onnx_external/result.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/test_data.h"
+#include "save/output_folder.h"
 #include "save/own_weights.h"
-#include "save/recovery.h"
 
 namespace onnx_external {
 
@@ -50,9 +51,6 @@ struct SaveJob {
   return options.team == nullptr || options.team->rank == 0;
 }
 
-// Returns the name for the graph of a single model in messages.
-[[nodiscard]] std::string graph_name(const Model& model);
-
 // The inputs of a save: graphs, and the paths of checkpoints, an open checkpoint, or neither.
 struct SaveInputs {
   std::vector<GraphToSave> graphs;
@@ -77,12 +75,13 @@ struct SaveInputs {
 [[nodiscard]] OpenOptions open_options(const SaveOptions& options,
                                        const std::filesystem::path& folder);
 
-// Fills in the plan, the inputs and the report from one mapping for each model. Writes nothing.
-[[nodiscard]] Status plan_job(SaveJob& job, const MappingKeys& keys,
-                              std::span<const Mapping> mappings);
+// Fills in the plan and the recorded inputs from one mapping for each model. Writes nothing.
+[[nodiscard]] Status plan_job(SaveJob& job, std::span<const Mapping> mappings);
 
-// Writes the planned files, reads them back and publishes them. A dry run only reports.
-[[nodiscard]] Result<SaveReport> carry_out(SaveJob job);
+// Writes the planned files, reads them back, publishes them, and reports what was done. A dry run
+// only reports.
+[[nodiscard]] Result<SaveReport> carry_out(SaveJob job, const MappingKeys& keys,
+                                           std::span<const Mapping> mappings);
 
 // The options of a save, with a progress function that also records the phase in which the caller
 // cancels the save.

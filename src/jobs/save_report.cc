@@ -13,6 +13,7 @@
 #include "base/safe_path.h"
 #include "base/size_text.h"
 #include "base/text.h"
+#include "jobs/quantize_report.h"
 #include "mapping/verdict_lists.h"
 #include "onnx/data_remarks.h"
 #include "onnx/graph_facts.h"
@@ -149,28 +150,41 @@ void report_data(const SavePlan& plan, SaveReport& report) {
   }
 }
 
+// Adds each file that nodes of the model refer to (GraphFacts::side_files) and that is not in the
+// folder.
+void note_side_files(const Model& model, const fs::path& folder, SaveReport& report) {
+  for (const std::string& file : model.facts().side_files) {
+    if (folder.empty() || !is_there(folder, file)) {
+      report.notes.push_back("the model's EPContext nodes need the file " + quote(file) +
+                             " next to the model, and a save does not copy it: cp " +
+                             quote((model.source_dir() / file).string()) + " " +
+                             quote(folder.empty() ? "OUT_DIR" : folder.string()));
+    }
+  }
+}
+
 }  // namespace
 
-void report_plan(const MappingKeys& keys, std::span<const Mapping> mappings,
-                 const std::vector<std::string>& notes, SaveJob& job) {
+void report_save(const MappingKeys& keys, std::span<const Mapping> mappings,
+                 const std::map<std::size_t, Overflow>& overflows,
+                 const std::map<std::uint32_t, double>& errors, SaveJob& job) {
   SaveReport& report = job.report;
   report.folder = job.target.folder;
   report.keys = reported_keys(keys, mappings.front());
   report.unused_modules = mappings.front().unused_modules;
-  report.notes = job.checkpoint->notes();
-  report.notes.insert(report.notes.end(), notes.begin(), notes.end());
+  report.notes.insert(report.notes.begin(), job.checkpoint->notes().begin(),
+                      job.checkpoint->notes().end());
   report.overlaid = job.checkpoint->overlaid();
   report.derived = mappings.front().options.derived;
   report_data(job.plan, report);
   for (std::uint32_t i = 0; i < mappings.size(); ++i) {
     report.models.push_back(report_model(job, i, mappings[i]));
     report.complete = report.complete && report.models.back().complete;
+    note_side_files(job.models[i], job.target.folder, report);
   }
-}
-
-void report_tensors(const std::map<std::size_t, Overflow>& overflows, SaveJob& job) {
-  for (std::uint32_t i = 0; i < job.report.models.size(); ++i) {
-    job.report.models[i].tensors = saved_tensors(job.plan, overflows, i);
+  report_quantized(job, errors);
+  for (std::uint32_t i = 0; i < mappings.size(); ++i) {
+    report.models[i].tensors = saved_tensors(job.plan, overflows, i);
   }
 }
 
@@ -223,17 +237,6 @@ void note_data_of_other_tools(const std::vector<std::string>& files, SaveReport&
                              ") contains data of the replaced model, and was not removed because "
                              "another tool wrote it; if no other model needs it: rm " +
                              quote(path.string()));
-    }
-  }
-}
-
-void note_side_files(const Model& model, const fs::path& folder, SaveReport& report) {
-  for (const std::string& file : model.facts().side_files) {
-    if (folder.empty() || !is_there(folder, file)) {
-      report.notes.push_back("the model's EPContext nodes need the file " + quote(file) +
-                             " next to the model, and a save does not copy it: cp " +
-                             quote((model.source_dir() / file).string()) + " " +
-                             quote(folder.empty() ? "OUT_DIR" : folder.string()));
     }
   }
 }

@@ -20,7 +20,7 @@
 #include "save/file_names.h"
 #include "save/layout.h"
 #include "save/link.h"
-#include "save/output_names.h"
+#include "save/output_folder.h"
 #include "save/planned_bytes.h"
 
 namespace onnx_external {

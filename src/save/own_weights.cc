@@ -1,10 +1,14 @@
 #include "save/own_weights.h"
 
+#include <fmt/format.h>
+
 #include <optional>
 #include <string>
 
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/provided_checkpoint.h"
+#include "checkpoint/storage/checkpoint_access.h"
 #include "onnx/graph_facts.h"
 #include "onnx/inline_data.h"
 #include "onnx/model_access.h"
@@ -88,7 +92,21 @@ class OwnTensors {
   OwnWeights::value_type places_;
 };
 
-}  // namespace
+// Other shapes are the model's affair; other types would be a mistake, but for plain bytes.
+Status check_tensor(const ExternalTensor& entry, const TensorView& tensor) {
+  const auto nbytes = contiguous_nbytes(tensor.dtype, tensor.shape);
+  const bool has_type =
+      tensor.dtype == DType::kUInt8 || onnx_data_type(tensor.dtype) == entry.data_type;
+  if (has_type && nbytes && *nbytes == entry.length) {
+    return {};
+  }
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{} {} takes {} bytes, but tensor {} in memory, {} {}, is another type or "
+                  "size",
+                  onnx_type_name(entry.data_type), shape_text(entry.dims), entry.length,
+                  entry.offset, torch_name(tensor.dtype), shape_text(tensor.shape)));
+}
 
 Result<OwnWeights> append_own_weights(std::span<const Model> models,
                                       std::vector<ProvidedTensor>& given) {
@@ -102,6 +120,43 @@ Result<OwnWeights> append_own_weights(std::span<const Model> models,
       TRY_IN("tensor " + quote(model.inline_tensors()[i].name), tensors.add_inline(i));
     }
     own.push_back(std::move(tensors).places());
+  }
+  return own;
+}
+
+Status check_data_in_memory(const Model& model, const Checkpoint& checkpoint) {
+  for (const ExternalTensor& entry : model.external_tensors()) {
+    if (is_in_memory(model, entry)) {
+      const std::string where = "initializer " + quote(entry.name);
+      TRY_ASSIGN_IN(where, const auto tensor,
+                    CheckpointAccess::given_tensor(checkpoint, entry.offset));
+      TRY_IN(where, check_tensor(entry, checkpoint.tensors()[tensor]));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<OwnWeights> add_model_data(std::span<const Model> models,
+                                  std::vector<ProvidedTensor> tensors, bool quantizes,
+                                  Checkpoint& checkpoint) {
+  for (const Model& model : models) {
+    for (const ExternalTensor& entry : model.external_tensors()) {
+      if (is_in_memory(model, entry) && entry.offset < tensors.size() &&
+          tensors[entry.offset].info.name.empty()) {
+        tensors[entry.offset].info.name = entry.name;
+      }
+    }
+  }
+  OwnWeights own;
+  if (quantizes) {
+    TRY_ASSIGN(own, append_own_weights(models, tensors));
+  }
+  TRY_ASSIGN(const auto given, provided_checkpoint(std::move(tensors), {}, ProvidedNames::kAny));
+  CheckpointAccess::append_existing(checkpoint, given);
+  for (const Model& model : models) {
+    TRY(check_data_in_memory(model, checkpoint));
   }
   return own;
 }

@@ -1,5 +1,5 @@
-// Adds the float matrices that models already contain to the tensors of the checkpoint, so that
-// quantization reads a model's own weights like those of the checkpoint.
+// Adds data of models to the tensors of the checkpoint: the data of models in memory and, so that
+// quantization reads a model's own weights like those of the checkpoint, their float matrices.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "onnx_external/checkpoint.h"
 #include "onnx_external/model.h"
 #include "onnx_external/provided_tensors.h"
 #include "onnx_external/result.h"
@@ -22,10 +23,12 @@ enum class OwnData : std::uint8_t { kExternal, kInline };
 // tensor (CheckpointAccess::given_tensor()) with its data.
 using OwnWeights = std::vector<std::map<std::pair<OwnData, std::size_t>, std::size_t>>;
 
-// Appends the float matrices of the models to `given`, which holds the tensors in memory to which
-// the models refer, and returns their indices. Reads no data. Errors: kCorrupt, kNotFound or kIo
-// for data files that do not match the models.
-[[nodiscard]] Result<OwnWeights> append_own_weights(std::span<const Model> models,
-                                                    std::vector<ProvidedTensor>& given);
+// Appends `tensors`, to which models in memory refer, after the keys of the checkpoint. If the save
+// quantizes, appends also the float matrices of the models, and returns their indices. Reads no
+// data. Errors: kInvalidArgument for a tensor that does not match its model; kCorrupt, kNotFound or
+// kIo for data files that do not match the models.
+[[nodiscard]] Result<OwnWeights> add_model_data(std::span<const Model> models,
+                                                std::vector<ProvidedTensor> tensors, bool quantizes,
+                                                Checkpoint& checkpoint);
 
 }  // namespace onnx_external

@@ -18,7 +18,7 @@
 #include "save/manifest.h"
 #include "save/old_data.h"
 #include "save/other_models.h"
-#include "save/output_names.h"
+#include "save/output_folder.h"
 #include "save/recovery.h"
 #include "save/staging.h"
 
@@ -35,7 +35,7 @@ Result<Transaction> Transaction::begin(OutputFolder out, TransactionOptions opti
   // Its destructor undoes the steps that were done.
   Transaction transaction(std::move(out), std::move(options));
   TRY(transaction.check_models());
-  const std::string killed = find_job(transaction.out(), transaction.options_.job);
+  const std::string killed = transaction.killed_before();
   TRY(transaction.check_limits(killed));
   TRY(transaction.reserve_descriptors());
   TRY(transaction.open_staging(killed));
@@ -84,9 +84,21 @@ Status Transaction::check_no_data_of_others(const std::string& model) const {
                                              " in this folder; choose another name for the model");
 }
 
+std::string Transaction::killed_before() const {
+  const auto& killed = folder_.killed;
+  const auto found = std::find_if(killed.begin(), killed.end(), [&](const KilledSave& save) {
+    return !save.job.empty() && save.job == options_.job;
+  });
+  return found == killed.end() ? std::string() : found->entry;
+}
+
 Status Transaction::open_staging(const std::string& killed) {
   TRY(killed.empty() ? Status() : staging_.take_over(out(), killed, options_));
-  remove_unfinished(out(), staging_.name());
+  for (const KilledSave& save : folder_.killed) {
+    if (save.entry != killed) {
+      (void)out().remove_tree(save.entry);
+    }
+  }
   TRY(check_data_entries());
   if (is_taken_over()) {
     return {};

@@ -3,8 +3,8 @@
 // one is complete.
 //
 //   begin    check whether the save can succeed; create the staging folder in the output folder,
-//            which is locked (save/recovery.h), or take over the one of a killed save of the same
-//            job; remove what other killed saves left behind
+//            which is locked (save/output_folder.h), or take over the one of a killed save of the
+//            same job; remove what other killed saves left behind
 //   write    write data files, manifest and model, under their final relative names
 //   publish  rename the data folder (or the manifest and the data files next to the model), then
 //            the model (the commit point); then remove the data of the replaced model
@@ -31,8 +31,8 @@
 #include "base/directory.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
+#include "save/output_folder.h"
 #include "save/record.h"
-#include "save/recovery.h"
 #include "save/staging.h"
 #include "save/written_ranges.h"
 
@@ -112,7 +112,9 @@ class Transaction {
   [[nodiscard]] Status check_no_data_of_others(const std::string& model) const;
   [[nodiscard]] Status check_data_entries() const;
   [[nodiscard]] Status reserve_descriptors();
-  [[nodiscard]] Status open_staging(const std::string& dead);
+  // Returns the staging folder of a killed save of the same job; empty if there is none.
+  [[nodiscard]] std::string killed_before() const;
+  [[nodiscard]] Status open_staging(const std::string& killed);
   [[nodiscard]] Status write_manifest_of(const std::string& model, std::string_view text) const;
   [[nodiscard]] Status sync_staging() const;
   [[nodiscard]] Result<FileSet> new_locations() const;

@@ -12,7 +12,7 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "save/output_names.h"
+#include "save/output_folder.h"
 
 namespace onnx_external {
 namespace {

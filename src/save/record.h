@@ -8,7 +8,7 @@
 //   {"part": 7, "crc32": "1a2b3c4d", "check": "..."}
 //   {"publish": {...}, "check": "..."}
 //
-// The first line has the version of the format and the hash of the job (save/plan_sources.h; empty
+// The first line has the version of the format and the hash of the job (jobs/plan_models.h; empty
 // for a job that is never resumed). A line is added for each range of the plan once it is written.
 // Because these lines are not synced, they may be wrong, and the bytes of a range are read again
 // before the range is used (save/written_ranges.h). The last line is a Publication, which lists

@@ -9,7 +9,6 @@
 
 #include "base/try.h"
 #include "save/other_models.h"
-#include "save/output_names.h"
 #include "save/staging.h"
 
 namespace onnx_external {
@@ -20,17 +19,6 @@ bool is_private(const Directory& folder) {
   struct stat info {};
   return ::fstat(folder.fd(), &info) == 0 && info.st_uid == ::geteuid() &&
          (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-}
-
-// Returns the staging folders of killed saves, if this save holds the lock. Returns none if locks
-// do not work.
-std::vector<std::string> staging_folders(const Directory& out) {
-  auto entries = out.try_lock() == true ? out.entries() : std::vector<std::string>();
-  if (!entries) {
-    return {};
-  }
-  std::erase_if(*entries, [](const std::string& entry) { return !is_staging_name(entry); });
-  return *std::move(entries);
 }
 
 // The owner of what a staging folder says.
@@ -166,77 +154,32 @@ void finish(const Directory& out, const std::string& entry, const Directory& sta
   }
 }
 
-Status recover(const Directory& out, Sync sync) {
-  Status status;
-  for (const std::string& entry : staging_folders(out)) {
-    const auto staging = out.open_folder(entry);
-    const auto record = staging ? read_record(*staging) : fail(staging.error());
-    if (!record && record.error().code == ErrorCode::kUnsupported) {
-      status = fail(record.error());
-    } else if (record && *record && (*record)->publication) {
-      finish(out, entry, *staging, *(*record)->publication, sync);
-    }
-  }
-  return status;
-}
-
 }  // namespace
 
-// Another save that made the folder removes it when it fails: then it is made again.
-Result<OutputFolder> open_output_folder(const std::filesystem::path& path, Sync sync) {
-  constexpr int kAttempts = 5;
-  for (int attempt = 1;; ++attempt) {
-    auto made = NewFolders::make(path);
-    auto out = made ? Directory::open(path) : fail(made.error());
-    if (!out && (out.error().code != ErrorCode::kNotFound || attempt == kAttempts)) {
-      return fail(out.error());
-    }
-    if (!out) {
-      continue;
-    }
-    const std::optional<bool> locked = out->try_lock();
-    if (locked == false || (attempt == kAttempts && out->is_removed())) {
-      made->keep();  // the other save is in them
-      return fail(
-          ErrorCode::kBusy,
-          path.string() + ": another save is writing to this folder; wait until it has finished");
-    }
-    if (!out->is_removed()) {
-      TRY(recover(*out, sync));
-      return OutputFolder{*std::move(out), *std::move(made)};
-    }
-  }
-}
-
-std::string find_job(const Directory& out, const std::string& job) {
-  for (const std::string& entry : job.empty() ? std::vector<std::string>() : staging_folders(out)) {
-    const auto staging = out.open_folder(entry);
-    const auto record =
-        staging && is_private(*staging) ? read_record(*staging) : fail(ErrorCode::kNotFound, "");
-    if (record && *record && (*record)->job == job && !(*record)->publication) {
-      return entry;
-    }
-  }
-  return {};
-}
-
-void remove_unfinished(const Directory& out, std::string_view own) {
-  for (const std::string& entry : staging_folders(out)) {
+Result<std::vector<KilledSave>> recover(const Directory& out, std::span<const std::string> entries,
+                                        Sync sync) {
+  Status status;
+  std::vector<KilledSave> unfinished;
+  for (const std::string& entry : entries) {
     const auto staging = out.open_folder(entry);
     const auto record =
         staging ? read_record(*staging) : Result<std::optional<SaveRecord>>(std::nullopt);
-    if (entry != own && record && (!*record || !(*record)->publication)) {
-      (void)out.remove_tree(entry);
+    if (record && *record && (*record)->publication) {
+      finish(out, entry, *staging, *(*record)->publication, sync);
+    } else if (record) {
+      const bool is_usable = *record && is_private(*staging);
+      unfinished.push_back({entry, is_usable ? (*record)->job : std::string()});
+    } else if (record.error().code == ErrorCode::kUnsupported) {
+      status = fail(record.error());
     }
   }
+  return status ? Result<std::vector<KilledSave>>(std::move(unfinished)) : fail(status.error());
 }
 
-std::vector<std::string> stale_entries(const Directory& out) {
+std::vector<std::string> stale_entries(const Directory& out, std::span<const std::string> entries) {
   std::vector<std::string> stale;
-  const auto entries = out.entries();
-  for (std::size_t i = 0; entries && i < entries->size(); ++i) {
-    const auto staging = is_staging_name((*entries)[i]) ? out.open_folder((*entries)[i])
-                                                        : fail(ErrorCode::kNotFound, "");
+  for (const std::string& entry : entries) {
+    const auto staging = out.open_folder(entry);
     const auto record = staging ? read_record(*staging) : fail(staging.error());
     if (!record || !*record || !(*record)->publication) {
       continue;

@@ -29,7 +29,7 @@
 #include "base/try.h"
 #include "save/file_names.h"
 #include "save/manifest.h"
-#include "save/output_names.h"
+#include "save/output_folder.h"
 #include "save/record.h"
 
 namespace onnx_external {

@@ -24,7 +24,7 @@
 #include "save/item_copier.h"
 #include "save/layout.h"
 #include "save/model_builder.h"
-#include "save/output_names.h"
+#include "save/output_folder.h"
 #include "save/plan_checks.h"
 #include "save/planned_bytes.h"
 #include "save/publish.h"

@@ -18,7 +18,7 @@
 #include "base/try.h"
 #include "save/file_names.h"
 #include "save/identity.h"
-#include "save/output_names.h"
+#include "save/output_folder.h"
 #include "save/staging.h"
 
 namespace onnx_external {

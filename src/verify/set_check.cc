@@ -8,7 +8,7 @@
 #include "base/directory.h"
 #include "base/try.h"
 #include "save/identity.h"
-#include "save/output_names.h"
+#include "save/output_folder.h"
 #include "save/record.h"
 #include "verify/findings.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "onnx_external/verify.h"
-#include "save/output_names.h"
+#include "save/output_folder.h"
 #include "save/publish.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"

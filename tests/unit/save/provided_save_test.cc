@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "checkpoint/storage/checkpoint_access.h"
+#include "jobs/plan_models.h"
 #include "onnx_external/provided_tensors.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
-#include "save/plan_sources.h"
 #include "support/provided_builder.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"

@@ -11,7 +11,7 @@
 #include "base/output_file.h"
 #include "onnx_external/save_external.h"
 #include "save/manifest.h"
-#include "save/output_names.h"
+#include "save/output_folder.h"
 #include "save/record.h"
 #include "save/recovery.h"
 #include "support/graph_builder.h"

@@ -6,9 +6,9 @@
 
 #include "base/file.h"
 #include "base/holes.h"
+#include "jobs/plan_models.h"
 #include "onnx_external/verify.h"
 #include "save/make_plan.h"
-#include "save/plan_sources.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "jobs/plan_models.h"
 #include "onnx/graph_facts.h"
 #include "onnx_external/verify.h"
 #include "save/make_plan.h"
-#include "save/plan_sources.h"
 #include "save/planned_bytes.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"

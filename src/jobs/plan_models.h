@@ -1,19 +1,36 @@
-// Completes a plan with facts about its sources. These are a hash that identifies the save, so that
-// a killed save is resumed only by the same save, and the holes in the checkpoint (ranges of zeros
-// without disk blocks) that the data files can also have.
+// Plans a save in all its steps: checks, layout, deduplication, quantization, links. The last step
+// adds facts about the sources. These are a hash that identifies the save, so that a killed save is
+// resumed only by the same save, and the holes in the checkpoint (ranges of zeros without disk
+// blocks) that the data files can also have.
 #pragma once
 
 #include <span>
 #include <string>
 
 #include "onnx_external/checkpoint.h"
+#include "onnx_external/mapping.h"
 #include "onnx_external/model.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
+#include "save/own_weights.h"
 #include "save/planned_bytes.h"
 
 namespace onnx_external {
+
+// Returns the name for the graph of a single model in messages.
+[[nodiscard]] std::string graph_name(const Model& model);
+
+// Works like plan_save(), but for models with the names `names`, and without checking the options
+// and the target, whose data folder is chosen already, and without note_sources(). `own` has the
+// models' own weights in the checkpoint; without it, these stay in float. Requires: there are as
+// many models as names and mappings.
+[[nodiscard]] Result<SavePlan> plan_models(std::span<const Model> models,
+                                           std::span<const std::string> names,
+                                           const Checkpoint& checkpoint,
+                                           std::span<const Mapping> mappings,
+                                           const SaveTarget& target, const PlanOptions& options,
+                                           const WriteOptions& write, const OwnWeights& own);
 
 // Fills in SavePlan::job and PlannedFile::hole_bytes, as the last step of plan_save(), which a dry
 // run omits. Opens each file of the models' own data. Errors: kIo.

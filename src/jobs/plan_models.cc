@@ -1,20 +1,29 @@
-#include "save/plan_sources.h"
+#include "jobs/plan_models.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "base/digest.h"
 #include "base/file.h"
 #include "base/holes.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/derivation_json.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "onnx/model_access.h"
 #include "onnx/model_source.h"
-#include "save/planned_bytes.h"
+#include "onnx_external/save_external.h"
+#include "save/equal_bytes.h"
+#include "save/link.h"
+#include "save/make_plan.h"
+#include "save/output_folder.h"
+#include "save/plan_checks.h"
+#include "save/quantize_plan.h"
+#include "verify/recorded_bytes.h"
 
 namespace onnx_external {
 namespace {
@@ -140,6 +149,45 @@ std::uint64_t hole_bytes(const SourceFile& file, std::uint64_t offset, std::uint
   return bytes;
 }
 
+// Tensors that are produced on demand exist only while they are written, so Dedup::kContent cannot
+// compare them beforehand.
+Status check_made_tensors(const SavePlan& plan, const Checkpoint& checkpoint) {
+  for (const PlannedTensor& tensor : plan.tensors) {
+    if (kind_of_source(checkpoint, tensor) == StorageKind::kMade) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          "tensor " + quote(tensor.name) +
+              ": its bytes are produced once, when they are written, but finding equal bytes needs "
+              "them earlier; leave out the search for equal bytes, or pass the tensor in memory");
+    }
+  }
+  return {};
+}
+
+// The steps after the layout, when each tensor has a range: limits, links, deduplication and
+// recorded CRCs.
+Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Checkpoint& checkpoint,
+                          const std::filesystem::path& folder, const PlanOptions& options,
+                          const WriteOptions& write, const OwnWeights& own) {
+  TRY(check_expansion(plan, models, options.max_expand));
+  if (options.dedup == Dedup::kContent) {
+    TRY(check_made_tensors(plan, checkpoint));
+    TRY_ASSIGN(plan, merge_equal_bytes(std::move(plan), models, checkpoint, options, write.threads,
+                                       write.progress));
+  }
+  TRY(note_recorded_crcs(models, plan));
+  if (options.quantize) {
+    TRY(quantize_plan(models, checkpoint, options, write.inputs, own, plan));
+  }
+  if (options.layout == Layout::kLink && options.quantize) {
+    TRY_ASSIGN(plan, link_or_write(std::move(plan), models, checkpoint, options));
+  }
+  if (options.layout == Layout::kLink) {
+    TRY_ASSIGN(plan, link_files(std::move(plan), models, checkpoint, folder));
+  }
+  return plan;
+}
+
 }  // namespace
 
 Result<std::string> name_job(const SavePlan& plan, const SourceModels& models,
@@ -187,6 +235,27 @@ void note_holes(const Checkpoint& checkpoint, SavePlan& plan) {
   }
 }
 
+std::string graph_name(const Model& model) {
+  return model.path().empty() ? "the given graph" : model.path().string();
+}
+
+Result<SavePlan> plan_models(std::span<const Model> models, std::span<const std::string> names,
+                             const Checkpoint& checkpoint, std::span<const Mapping> mappings,
+                             const SaveTarget& target, const PlanOptions& options,
+                             const WriteOptions& write, const OwnWeights& own) {
+  const auto name_of = [&](std::size_t i) {
+    return models.size() == 1 ? graph_name(models[i]) : names[i];
+  };
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    TRY_IN(name_of(i), check_complete(models[i], mappings[i]));
+  }
+  TRY_ASSIGN(auto plan, make_plan(models, names, checkpoint, mappings, options, target.data_dir));
+  for (std::uint32_t i = 0; i < models.size(); ++i) {
+    TRY_IN(name_of(i), check_shapes(models[i], i, plan.tensors));
+  }
+  return complete(std::move(plan), models, checkpoint, target.folder, options, write, own);
+}
+
 Status note_sources(std::span<const Model> models, const Checkpoint& checkpoint,
                     const WriteOptions& write, SavePlan& plan) {
   // Processes of a team write into shared files, without holes.
@@ -195,6 +264,20 @@ Status note_sources(std::span<const Model> models, const Checkpoint& checkpoint,
   }
   TRY_ASSIGN(plan.job, name_job(plan, models, checkpoint));
   return {};
+}
+
+Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
+                           const SaveTarget& target, const PlanOptions& options,
+                           const WriteOptions& write) {
+  TRY(check_option_rules(options, write, mapping.options.casts));
+  SaveTarget chosen = target;
+  TRY_ASSIGN(chosen.data_dir,
+             choose_data_dir(target.folder, target.model_name, target.data_dir, write.overwrite,
+                             options.written_layout(), options.data_name));
+  TRY_ASSIGN(auto plan, plan_models({&model, 1}, {&target.model_name, 1}, checkpoint, {&mapping, 1},
+                                    chosen, options, write, {}));
+  TRY(note_sources({&model, 1}, checkpoint, write, plan));
+  return plan;
 }
 
 }  // namespace onnx_external

@@ -1,17 +1,34 @@
-// Checks whether the names of models, data folders and staging folders are allowed in the output
-// folder, and chooses unused names.
+// Opens the output folder of a save, checks whether the names of models, data folders and staging
+// folders are allowed in it, and chooses unused names.
 #pragma once
 
 #include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/directory.h"
+#include "base/new_folders.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
+#include "save/recovery.h"
 
 namespace onnx_external {
+
+// The output folder of a save. Until this object is destroyed, no other save can write to it.
+struct OutputFolder {
+  Directory directory;  // locked
+  // Folders that were created for the path. They are removed again, while they are locked, unless
+  // something was published.
+  NewFolders made;
+  std::vector<KilledSave> killed = {};  // the save removes or resumes them
+};
+
+// Creates the folder if it is missing, locks it, and cleans it up. A save calls this once, before
+// it looks at what is in the folder. kBusy if another save has locked it; kUnsupported for a record
+// that another version of the library wrote.
+[[nodiscard]] Result<OutputFolder> open_output_folder(const std::filesystem::path& path, Sync sync);
 
 // Checks that both names are plain names that are valid in a location, differ on any file system,
 // and do not look like the name of a staging folder. Errors: kInvalidArgument.

@@ -1,4 +1,4 @@
-#include "save/output_names.h"
+#include "save/output_folder.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
@@ -22,7 +23,6 @@
 #include "onnx_external/writer.h"
 #include "save/file_names.h"
 #include "save/other_models.h"
-#include "save/recovery.h"
 
 namespace onnx_external {
 namespace {
@@ -80,11 +80,19 @@ bool is_link(const Directory& folder, const std::string& name) {
          S_ISLNK(info.st_mode);
 }
 
+std::vector<std::string> staging_entries(const std::vector<std::string>& entries) {
+  std::vector<std::string> staging;
+  std::copy_if(entries.begin(), entries.end(), std::back_inserter(staging), is_staging_name);
+  return staging;
+}
+
 // The entries of the output folder. Without those that killed saves left, the same save chooses the
 // same name again.
 Result<std::vector<std::string>> live_entries(const Directory& out) {
   TRY_ASSIGN(auto entries, out.entries());
-  for (const std::string& stale : stale_entries(out)) {
+  const auto staging = staging_entries(entries);
+  for (const std::string& stale :
+       staging.empty() ? std::vector<std::string>() : stale_entries(out, staging)) {
     std::erase(entries, stale);
   }
   return entries;
@@ -185,6 +193,38 @@ class FirstSave {
 };
 
 }  // namespace
+
+// Another save that made the folder removes it when it fails: then it is made again.
+Result<OutputFolder> open_output_folder(const std::filesystem::path& path, Sync sync) {
+  constexpr int kAttempts = 5;
+  for (int attempt = 1;; ++attempt) {
+    auto made = NewFolders::make(path);
+    auto out = made ? Directory::open(path) : fail(made.error());
+    if (!out && (out.error().code != ErrorCode::kNotFound || attempt == kAttempts)) {
+      return fail(out.error());
+    }
+    if (!out) {
+      continue;
+    }
+    const std::optional<bool> locked = out->try_lock();
+    if (locked == false || (attempt == kAttempts && out->is_removed())) {
+      made->keep();  // the other save is in them
+      return fail(
+          ErrorCode::kBusy,
+          path.string() + ": another save is writing to this folder; wait until it has finished");
+    }
+    if (!out->is_removed()) {
+      // Without locks, the other saves may be running.
+      const auto entries = locked ? out->entries() : std::vector<std::string>();
+      const auto staging = entries ? staging_entries(*entries) : std::vector<std::string>();
+      std::vector<KilledSave> killed;
+      if (!staging.empty()) {
+        TRY_ASSIGN(killed, recover(*out, staging, sync));
+      }
+      return OutputFolder{*std::move(out), *std::move(made), std::move(killed)};
+    }
+  }
+}
 
 bool is_staging_name(std::string_view name) {
   if (name.size() != kStagingPrefix.size() + kStagingDigits + kStagingSuffix.size() ||

@@ -10,7 +10,7 @@
 #include "base/try.h"
 #include "onnx/graph_facts.h"
 #include "onnx/matrix_choice.h"
-#include "save/copy_steps.h"
+#include "save/planned_bytes.h"
 #include "save/planned_bytes.h"
 #include "save/row_packer.h"
 

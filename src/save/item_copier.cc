@@ -19,16 +19,33 @@
 
 namespace onnx_external {
 
-const PlannedTensor& ItemCopier::tensor_of(const ItemCopy& copy) const {
-  return job_.plan.tensors[job_.plan.ranges[copy.item.range].source_tensor];
+namespace {
+
+// Returns the part of a matrix that a range holds, as a number.
+std::size_t part_of(const SavePlan& plan, std::uint32_t range) {
+  const auto& packed = tensor_of(plan, range).packed;
+  return packed ? static_cast<std::size_t>(packed->part) : 0;
 }
 
-std::uint64_t ItemCopier::place_of(const ItemCopy& copy) const {
-  return job_.plan.ranges[copy.item.range].offset + copy.item.first;
+}  // namespace
+
+std::vector<Pass> passes_of(const SavePlan& plan) {
+  std::vector<Pass> passes;
+  passes.reserve(plan.ranges.size());
+  for (std::uint32_t range = 0; range < plan.ranges.size(); ++range) {
+    const bool follows = range > 0 && tensor_of(plan, range - 1).packed &&
+                         part_of(plan, range) == part_of(plan, range - 1) + 1;
+    if (follows) {
+      ++passes.back().ranges;
+    } else {
+      passes.push_back({range, 1});
+    }
+  }
+  return passes;
 }
 
 Result<CopiedItem> ItemCopier::copy(const ItemCopy& copy, CopyBuffers& buffers) {
-  TRY_ASSIGN(const auto held, hold_planned(job_.checkpoint, tensor_of(copy)));
+  TRY_ASSIGN(const auto held, hold_planned(checkpoint_, tensor_of(copy)));
   if (copy.outputs.size() > 1) {
     if (!buffers.packing) {
       buffers.packing.emplace();
@@ -39,15 +56,16 @@ Result<CopiedItem> ItemCopier::copy(const ItemCopy& copy, CopyBuffers& buffers) 
   TRY_ASSIGN(const auto crc,
              has_holes ? copy_between_holes(copy, buffers.copier) : copy_run(copy, buffers.copier));
   CopiedItem copied;
+  copied.bytes[0] = copy.item.length;
   copied.crcs[0] = splices(copy) ? std::nullopt : std::optional(crc);
   return copied;
 }
 
 Result<CopiedItem> ItemCopier::pack(const ItemCopy& copy, PackingBuffers& buffers) {
   const PlannedTensor& tensor = tensor_of(copy);
-  const DerivedView view = planned_view(job_.checkpoint, tensor);
-  const RowPacker rows(job_.checkpoint, *view, tensor.cast_to, *tensor.packed);
-  const std::size_t head = part_of(job_.plan, copy.item.range);
+  const DerivedView view = planned_view(checkpoint_, tensor);
+  const RowPacker rows(checkpoint_, *view, tensor.cast_to, *tensor.packed);
+  const std::size_t head = part_of(plan_, copy.item.range);
   CopiedItem copied;
   std::array<Crc32, kMatrixParts> crcs;
   const auto take = [&](std::uint64_t row, const PackedBytes& made) -> Status {
@@ -56,7 +74,8 @@ Result<CopiedItem> ItemCopier::pack(const ItemCopy& copy, PackingBuffers& buffer
       const auto bytes = made.parts[head + part];
       const std::uint64_t at = row * rows.row_bytes(static_cast<MatrixPart>(head + part));
       crcs[part].update(bytes);
-      TRY(copy.outputs[part]->write(job_.plan.ranges[copy.item.range + part].offset + at, bytes));
+      TRY(copy.outputs[part]->write(plan_.ranges[copy.item.range + part].offset + at, bytes));
+      copied.bytes[part] += bytes.size();
       written += bytes.size();
     }
     return step_(written) ? Status() : cancelled();
@@ -102,7 +121,7 @@ Result<std::uint32_t> ItemCopier::copy_between_holes(const ItemCopy& copy, Range
 // chunks of a range are copied in one way.
 bool ItemCopier::splices(const ItemCopy& copy) const {
   return copy.source.recorded_crc && !copy.is_shared &&
-         job_.plan.ranges[copy.item.range].bytes > kCopyBufferBytes;
+         plan_.ranges[copy.item.range].bytes > kCopyBufferBytes;
 }
 
 Result<std::uint32_t> ItemCopier::copy_run(const ItemCopy& copy, RangeCopier& copier) {
@@ -133,17 +152,17 @@ Result<std::uint32_t> ItemCopier::copy_range(const ItemCopy& copy, RangeCopier& 
 
 Result<std::uint32_t> ItemCopier::rearrange(const ItemCopy& copy) {
   const PlannedTensor& tensor = tensor_of(copy);
-  if (const auto tiles = planned_tiles(job_.checkpoint, tensor)) {
+  if (const auto tiles = planned_tiles(checkpoint_, tensor)) {
     return write_tiles(copy, *tiles);
   }
   return write_segments(copy, [&](std::uint64_t done, std::span<std::byte> chunk) {
-    return read_planned(job_.checkpoint, tensor, copy.item.first + done, chunk);
+    return read_planned(checkpoint_, tensor, copy.item.first + done, chunk);
   });
 }
 
 void ItemCopier::look_for_infinities(const ItemCopy& copy, std::span<const std::byte> elements) {
   const PlannedTensor& tensor = tensor_of(copy);
-  if (may_overflow(job_.checkpoint, tensor) && !infinite_[copy.item.range] &&
+  if (may_overflow(checkpoint_, tensor) && !infinite_[copy.item.range] &&
       has_infinity(*tensor.cast_to, elements)) {
     infinite_[copy.item.range] = true;
   }
@@ -151,7 +170,7 @@ void ItemCopier::look_for_infinities(const ItemCopy& copy, std::span<const std::
 
 Result<std::uint32_t> ItemCopier::write_tiles(const ItemCopy& copy, const TiledView& tiles) {
   BufferPool::Lease buffer(buffers_);
-  const std::uint64_t place = job_.plan.ranges[copy.item.range].offset;
+  const std::uint64_t place = plan_.ranges[copy.item.range].offset;
   std::uint64_t unreported = 0;
   const auto write = [&](std::uint64_t at, std::span<const std::byte> run) -> Status {
     look_for_infinities(copy, run);
@@ -170,7 +189,7 @@ Result<std::uint32_t> ItemCopier::write_tiles(const ItemCopy& copy, const TiledV
 Result<std::uint32_t> ItemCopier::decode(const ItemCopy& copy) {
   const PlannedTensor& tensor = tensor_of(copy);
   const auto write = [&]() -> Result<std::uint32_t> {
-    TRY_ASSIGN(auto reader, InlineReader::open(job_.models.of(tensor), tensor.source_index));
+    TRY_ASSIGN(auto reader, InlineReader::open(models_.of(tensor), tensor.source_index));
     return write_segments(
         copy, [&](std::uint64_t, std::span<std::byte> chunk) { return reader.read(chunk); });
   };

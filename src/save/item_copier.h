@@ -7,7 +7,7 @@
 // - Other bytes that must be computed, and numbers of a model that are not raw bytes, are made in
 //   order, a chunk at a time.
 // - All parts of a quantized matrix (codes, scales, zero points) are made in one pass over its
-//   rows, so that the matrix is read and quantized only once (save/copy_steps.h).
+//   rows, so that the matrix is read and quantized only once.
 #pragma once
 
 #include <array>
@@ -23,8 +23,9 @@
 #include "base/copy_range.h"
 #include "base/output_file.h"
 #include "checkpoint/storage/tiled_view.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/plan.h"
 #include "onnx_external/result.h"
-#include "save/copy_steps.h"
 #include "save/planned_bytes.h"
 #include "save/row_packer.h"
 #include "tensor/quantize/quantize_rows.h"
@@ -34,6 +35,25 @@ namespace onnx_external {
 // The chunk size for tensors that must be rearranged and cannot be read in tiles
 // (checkpoint/storage/tiled_view.h). At most kMaxTiles threads rearrange tensors at the same time.
 inline constexpr std::uint64_t kRearrangeBytes = std::uint64_t{2} << 20;
+
+// Consecutive ranges of a plan that are written together: the parts of a quantized matrix or, for
+// every other tensor, one range. The head, which is the first range, holds the codes, unless these
+// are linked.
+struct Pass {
+  std::uint32_t head = 0;
+  std::uint32_t ranges = 1;
+};
+
+// Returns all passes of a plan, in the order of its ranges.
+[[nodiscard]] std::vector<Pass> passes_of(const SavePlan& plan);
+
+// A range or a chunk of a range. For a pass with several ranges, an item consists of whole rows of
+// the head, and includes the same rows of the other ranges.
+struct CopyItem {
+  std::uint32_t range = 0;  // the head
+  std::uint64_t first = 0;  // offset from the start of the range
+  std::uint64_t length = 0;
+};
 
 // The copy of one item into open files.
 struct ItemCopy {
@@ -45,7 +65,9 @@ struct ItemCopy {
 };
 
 struct CopiedItem {
-  // The CRC-32 of the item's bytes in each range of the pass; nullopt if the kernel moved them.
+  // The number and the CRC-32 of the item's bytes in each range of the pass; no CRC-32 if the
+  // kernel moved them.
+  std::array<std::uint64_t, kMatrixParts> bytes{};
   std::array<std::optional<std::uint32_t>, kMatrixParts> crcs{};
   QuantizationError error;
 };
@@ -56,13 +78,18 @@ struct CopyBuffers {
   std::optional<PackingBuffers> packing;  // made when a pass needs them
 };
 
-// Copies the items of a job. Thread-safe. The job must outlive this object.
+// Copies the items of a plan. Thread-safe. All arguments must outlive this object.
 class ItemCopier {
  public:
   // `step` is called with the number of bytes copied since the last call. If it returns false,
   // copying is cancelled.
-  ItemCopier(const CopyJob& job, StepFn step)
-      : job_(job), step_(std::move(step)), infinite_(job.plan.ranges.size()) {}
+  ItemCopier(const SavePlan& plan, const SourceModels& models, const Checkpoint& checkpoint,
+             StepFn step)
+      : plan_(plan),
+        models_(models),
+        checkpoint_(checkpoint),
+        step_(std::move(step)),
+        infinite_(plan.ranges.size()) {}
 
   [[nodiscard]] Result<CopiedItem> copy(const ItemCopy& copy, CopyBuffers& buffers);
 
@@ -70,8 +97,12 @@ class ItemCopier {
   [[nodiscard]] bool gave_infinity(std::size_t range) const { return infinite_[range]; }
 
  private:
-  [[nodiscard]] const PlannedTensor& tensor_of(const ItemCopy& copy) const;
-  [[nodiscard]] std::uint64_t place_of(const ItemCopy& copy) const;
+  [[nodiscard]] const PlannedTensor& tensor_of(const ItemCopy& copy) const {
+    return onnx_external::tensor_of(plan_, copy.item.range);
+  }
+  [[nodiscard]] std::uint64_t place_of(const ItemCopy& copy) const {
+    return plan_.ranges[copy.item.range].offset + copy.item.first;
+  }
   [[nodiscard]] bool splices(const ItemCopy& copy) const;
   [[nodiscard]] Result<CopiedItem> pack(const ItemCopy& copy, PackingBuffers& buffers);
   [[nodiscard]] Result<std::uint32_t> copy_between_holes(const ItemCopy& copy, RangeCopier& copier);
@@ -84,7 +115,9 @@ class ItemCopier {
   template <typename Read>
   [[nodiscard]] Result<std::uint32_t> write_segments(const ItemCopy& copy, const Read& read);
 
-  const CopyJob& job_;
+  const SavePlan& plan_;
+  SourceModels models_;
+  const Checkpoint& checkpoint_;
   StepFn step_;
   std::vector<std::atomic<bool>> infinite_;
   BufferPool buffers_{kMaxTiles};

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <map>
-#include <mutex>
+#include <limits>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "base/digest.h"
@@ -20,13 +20,127 @@
 #include "base/read_step.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "save/copy_steps.h"
+#include "onnx/inline_data.h"
 #include "save/file_syncer.h"
-#include "save/item_copier.h"
-#include "save/planned_bytes.h"
+#include "save/row_packer.h"
 
 namespace onnx_external {
 namespace {
+
+// --- order ---------------------------------------------------------------------------------------
+
+std::vector<Pass> copy_order(const SavePlan& plan) {
+  using Rank = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
+  std::vector<std::pair<Rank, Pass>> ranked;
+  std::uint64_t place = 0;  // of the pass in its file
+  for (const Pass& pass : passes_of(plan)) {
+    const DataRange& head = plan.ranges[pass.head];
+    place = head.offset == 0 ? 0 : place + 1;
+    ranked.emplace_back(plan.layout == Layout::kPerTensor
+                            ? Rank{std::numeric_limits<std::uint64_t>::max() - head.bytes, 0, 0}
+                            : Rank{head.file / kShardsAtOnce, place, head.file},
+                        pass);
+  }
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Pass> order;
+  for (const auto& [rank, pass] : ranked) {
+    order.push_back(pass);
+  }
+  return order;
+}
+
+class StepPlanner {
+ public:
+  StepPlanner(const CopyJob& job, int threads) : job_(job), threads_(threads) {
+    out_.files.resize(job.plan.files.size());
+    for (std::size_t i = 0; i < job.plan.ranges.size(); ++i) {
+      FileSteps& file = out_.files[job.plan.ranges[i].file];
+      ++file.ranges;
+      file.done += job.done[i] ? 1 : 0;
+    }
+  }
+
+  CopySteps plan() && {
+    std::vector<Pass> passes = copy_order(job_.plan);
+    std::erase_if(passes, [&](const Pass& pass) { return is_done(pass); });
+    for (const Pass& pass : passes) {
+      for (std::uint32_t n = 0; n < pass.ranges; ++n) {
+        out_.bytes += job_.plan.ranges[pass.head + n].bytes;
+      }
+    }
+    for (const Pass& pass : passes) {
+      add(pass);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  bool is_done(const Pass& pass) const {
+    const auto first = job_.done.begin() + pass.head;
+    return std::all_of(first, first + pass.ranges, [](const auto& crc) { return crc.has_value(); });
+  }
+
+  void add(const Pass& pass) {
+    const std::uint64_t bytes = job_.plan.ranges[pass.head].bytes;
+    const std::uint64_t most = chunk_bytes(pass);
+    const std::size_t before = out_.steps.size();
+    std::uint64_t first = 0;
+    do {  // an empty range is also an item
+      const std::uint64_t length = std::min(most, bytes - first);
+      out_.steps.push_back({out_.passes.size(), {pass.head, first, length}});
+      first += length;
+    } while (first < bytes);
+    const std::size_t chunks = out_.steps.size() - before;
+    out_.passes.push_back({pass, most, chunks});
+    for (std::uint32_t n = 0; n < pass.ranges; ++n) {
+      out_.files[job_.plan.ranges[pass.head + n].file].items += chunks;
+    }
+  }
+
+  // Does not depend on the number of threads if a matrix is quantized, so that errors are always
+  // summed in the same order.
+  std::uint64_t chunk_bytes(const Pass& pass) const {
+    const PlannedTensor& tensor = tensor_of(job_.plan, pass.head);
+    // LazyBytes are not split, because only the thread that holds them can copy them.
+    const bool is_whole = kind_of_source(job_.checkpoint, tensor) == StorageKind::kMade ||
+                          (pass.ranges == 1 && !is_worth_splitting(pass.head));
+    if (is_whole) {
+      return job_.plan.ranges[pass.head].bytes;
+    }
+    if (pass.ranges > 1) {
+      const DerivedView view = planned_view(job_.checkpoint, tensor);
+      const RowPacker rows(job_.checkpoint, *view, tensor.cast_to, *tensor.packed);
+      return rows.chunk_rows(kPassChunkBytes) * rows.row_bytes(tensor.packed->part);
+    }
+    const auto tiles = planned_tiles(job_.checkpoint, tensor);
+    return tiles ? tiles->chunk_bytes(kCopyChunkBytes) : kCopyChunkBytes;
+  }
+
+  // One thread splices faster than several fill a file through buffers (kCopyChunkBytes). Inline
+  // numbers of the model that are not raw bytes yet must be decoded in order.
+  bool is_worth_splitting(std::uint32_t range) const {
+    const std::uint64_t bytes = job_.plan.ranges[range].bytes;
+    if (threads_ == 1 || bytes <= kCopyChunkBytes) {
+      return false;
+    }
+    const PlannedTensor& tensor = tensor_of(job_.plan, range);
+    if (tensor.source == TensorSource::kModelInline &&
+        !inline_range(job_.models.of(tensor), tensor.source_index)) {
+      return false;
+    }
+    const bool has_own_file = out_.files[job_.plan.ranges[range].file].ranges == 1;
+    const bool may_be_spliced = recorded_crc_of(job_.checkpoint, tensor).has_value();
+    const std::uint64_t fair_share = out_.bytes / static_cast<std::uint64_t>(threads_);
+    return !has_own_file || (bytes > fair_share && !may_be_spliced);
+  }
+
+  const CopyJob& job_;
+  int threads_;
+  CopySteps out_;
+};
+
+// --- copying -------------------------------------------------------------------------------------
 
 // A file of the plan that is being written.
 struct FileInWork {
@@ -34,9 +148,8 @@ struct FileInWork {
   std::atomic<std::size_t> items_left{0};
 };
 
-// The chunks of a range, or of a pass, that was split.
-struct Chunks {
-  std::uint64_t bytes = 0;         // SplitRange::chunk_bytes
+// A pass that is being written.
+struct PassInWork {
   std::vector<CopiedItem> copied;  // each by the thread that has copied it
   std::atomic<std::size_t> left{0};
 };
@@ -80,8 +193,10 @@ class PlanCopier {
         steps_(plan_copy(job, threads_)),
         buffers_(static_cast<std::size_t>(threads_)),
         syncer_(job.options.sync, job.plan.files.size(), room_for_unsynced(job, threads_)),
-        copier_(job, [&meter](std::uint64_t bytes) { return meter.add(bytes); }),
-        files_(job.plan.files.size()) {
+        copier_(job.plan, job.models, job.checkpoint,
+                [&meter](std::uint64_t bytes) { return meter.add(bytes); }),
+        files_(job.plan.files.size()),
+        passes_(steps_.passes.size()) {
     copied_.crcs.resize(job.plan.ranges.size());
     copied_.infinite.resize(job.plan.ranges.size());
     copied_.sha1s.resize(job.plan.files.size());
@@ -91,23 +206,22 @@ class PlanCopier {
     for (std::size_t file = 0; file < files_.size(); ++file) {
       files_[file].items_left = steps_.files[file].items;
     }
-    for (const auto& [range, split] : steps_.split) {
-      Chunks& chunks = chunks_[range];
-      chunks.bytes = split.chunk_bytes;
-      chunks.copied.resize(split.chunks);
-      chunks.left = split.chunks;
+    for (std::size_t pass = 0; pass < passes_.size(); ++pass) {
+      passes_[pass].copied.resize(steps_.passes[pass].chunks);
+      passes_[pass].left = steps_.passes[pass].chunks;
     }
   }
 
   Result<CopiedFiles> run() {
     meter_.begin(Phase::kCopy, steps_.bytes);
     TRY(check_model_sources());
-    TRY(parallel_for(steps_.items.size(), threads_, [this](std::size_t index, int thread) {
-      return copy(steps_.items[index], buffers_[static_cast<std::size_t>(thread)]);
+    TRY(parallel_for(steps_.steps.size(), threads_, [this](std::size_t index, int thread) {
+      return copy(steps_.steps[index], buffers_[static_cast<std::size_t>(thread)]);
     }));
     for (std::size_t i = 0; i < copied_.infinite.size(); ++i) {
       copied_.infinite[i] = job_.done[i].has_value() || copier_.gave_infinity(i);
     }
+    sum_errors();
     TRY(add_checksums_of_done_files());
     TRY(meter_.finish());
     TRY(syncer_.finish(job_.data, job_.plan.bytes, threads_, meter_));
@@ -151,61 +265,45 @@ class PlanCopier {
     return output;
   }
 
-  Status copy(const CopyItem& item, CopyBuffers& buffers) {
-    const std::size_t ranges = ranges_of_pass(job_.plan, item.range);
-    const std::uint32_t head_file = file_of(item.range);
-    TRY_ASSIGN(const auto source, source_of(item.range));
+  Status copy(const CopyStep& step, CopyBuffers& buffers) {
+    const Pass& pass = steps_.passes[step.pass].pass;
+    const std::uint32_t head_file = file_of(pass.head);
+    TRY_ASSIGN(const auto source, source_of(pass.head));
     std::array<const OutputFile*, kMatrixParts> outputs{};
-    for (std::size_t n = 0; n < ranges; ++n) {
-      const std::uint32_t file = file_of(item.range + n);
+    for (std::uint32_t n = 0; n < pass.ranges; ++n) {
+      const std::uint32_t file = file_of(pass.head + n);
       TRY_ASSIGN(outputs[n], files_[file].data.open([&] { return create(file); }));
     }
     const FileSteps& steps = steps_.files[head_file];
     const bool is_shared = threads_ > 1 && (steps.ranges > 1 || steps.items > 1);
-    TRY_ASSIGN(const auto copied, copier_.copy({item, source, std::span(outputs).first(ranges),
-                                                is_shared, is_sparse(head_file)},
-                                               buffers));
-    TRY(finish_item(item, source, copied));
-    for (std::size_t n = 0; n < ranges; ++n) {
-      const std::uint32_t file = file_of(item.range + n);
+    TRY_ASSIGN(auto copied, copier_.copy({step.item, source, std::span(outputs).first(pass.ranges),
+                                          is_shared, is_sparse(head_file)},
+                                         buffers));
+    TRY(finish_item(step, source, std::move(copied)));
+    for (std::uint32_t n = 0; n < pass.ranges; ++n) {
+      const std::uint32_t file = file_of(pass.head + n);
       TRY(--files_[file].items_left == 0 ? finish_file(file) : Status());
     }
     return {};
   }
 
-  Status finish_item(const CopyItem& item, const RangeSource& source, const CopiedItem& copied) {
-    const auto split = chunks_.find(item.range);
-    if (split == chunks_.end()) {
-      return finish_range(item.range, source, copied.crcs[0]);
-    }
-    Chunks& chunks = split->second;
-    chunks.copied[static_cast<std::size_t>(item.first / chunks.bytes)] = copied;
-    return --chunks.left == 0 ? finish_split(item.range, source, chunks) : Status();
+  Status finish_item(const CopyStep& step, const RangeSource& source, CopiedItem copied) {
+    const SplitPass& split = steps_.passes[step.pass];
+    PassInWork& work = passes_[step.pass];
+    const std::uint64_t chunk = split.chunks > 1 ? step.item.first / split.chunk_bytes : 0;
+    work.copied[static_cast<std::size_t>(chunk)] = std::move(copied);
+    return --work.left == 0 ? finish_pass(split.pass, source, work.copied) : Status();
   }
 
-  // Joins the results of the chunks after all chunks were copied.
-  Status finish_split(std::uint32_t head, const RangeSource& source, const Chunks& chunks) {
-    const std::size_t ranges = ranges_of_pass(job_.plan, head);
-    for (std::size_t n = 0; n < ranges; ++n) {
-      std::optional<std::uint32_t> crc = 0;
-      std::uint64_t left = job_.plan.ranges[head].bytes;
-      for (const CopiedItem& chunk : chunks.copied) {
-        const std::uint64_t length = std::min(left, chunks.bytes);
-        const auto& added = chunk.crcs[n];
-        crc = crc && added ? std::optional(crc32_concat(*crc, *added,
-                                                        bytes_in_pass(job_.plan, head, n, length)))
-                           : std::nullopt;
-        left -= length;
+  // Joins the CRCs of the chunks after all chunks were copied.
+  Status finish_pass(const Pass& pass, const RangeSource& source,
+                     const std::vector<CopiedItem>& chunks) {
+    for (std::uint32_t n = 0; n < pass.ranges; ++n) {
+      std::optional<std::uint32_t> crc = chunks.front().crcs[n];
+      for (std::size_t i = 1; crc && i < chunks.size(); ++i) {  // all were moved in one way
+        crc = crc32_concat(*crc, *chunks[i].crcs[n], chunks[i].bytes[n]);
       }
-      TRY(finish_range(head + static_cast<std::uint32_t>(n), source, crc));
-    }
-    if (ranges > 1) {
-      QuantizationError error;
-      for (const CopiedItem& chunk : chunks.copied) {
-        error.add(chunk.error);
-      }
-      const std::lock_guard<std::mutex> lock(errors_mutex_);
-      copied_.errors.emplace(head, error);
+      TRY(finish_range(pass.head + n, source, crc));
     }
     return {};
   }
@@ -236,6 +334,15 @@ class PlanCopier {
                : job_.record->add(range, copied_.crcs[range], job_.plan.ranges[range].bytes);
   }
 
+  void sum_errors() {
+    for (std::size_t i = 0; i < passes_.size(); ++i) {
+      const Pass& pass = steps_.passes[i].pass;
+      for (std::size_t chunk = 0; pass.ranges > 1 && chunk < passes_[i].copied.size(); ++chunk) {
+        copied_.errors[pass.head].add(passes_[i].copied[chunk].error);
+      }
+    }
+  }
+
   Status add_checksums_of_done_files() {
     if (job_.options.checksum == Checksum::kNone) {
       return {};
@@ -259,13 +366,16 @@ class PlanCopier {
   std::vector<CopyBuffers> buffers_;  // of each thread
   FileSyncer syncer_;
   ItemCopier copier_;
-  std::vector<FileInWork> files_;           // same indices as SavePlan::files
-  std::map<std::uint32_t, Chunks> chunks_;  // of ranges that are split, and of all passes
-  std::mutex errors_mutex_;                 // guards copied_.errors
+  std::vector<FileInWork> files_;   // same indices as SavePlan::files
+  std::vector<PassInWork> passes_;  // same indices as CopySteps::passes
   CopiedFiles copied_;
 };
 
 }  // namespace
+
+CopySteps plan_copy(const CopyJob& job, int threads) {
+  return StepPlanner(job, threads).plan();
+}
 
 Result<CopiedFiles> copy_files(const CopyJob& job, ProgressMeter& meter) {
   return PlanCopier(job, meter).run();

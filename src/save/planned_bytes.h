@@ -38,6 +38,11 @@ class SourceModels {
   std::span<const Model> models_;
 };
 
+// Returns the tensor that is written to a range.
+[[nodiscard]] inline const PlannedTensor& tensor_of(const SavePlan& plan, std::uint32_t range) {
+  return plan.tensors[plan.ranges[range].source_tensor];
+}
+
 // --- tensors of a checkpoint: a PlannedTensor, or a WantedTensor of the verification -----------
 
 // Returns the view of the checkpoint's tensor that the functions below read.

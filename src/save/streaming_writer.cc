@@ -148,11 +148,9 @@ struct Writer::State {
     TRY_ASSIGN(const OutputFile* const output, files.open(place, tensor.bytes()));
     tensor.plan.layout = options.layout;
     tensor.plan.ranges.front().offset = place.offset;
-    const WrittenRanges none(1);
-    const CopyJob job{tensor.plan, no_tensors, tensor.checkpoint, transaction.data(), write,
-                      none,        nullptr};
     TRY_ASSIGN(const auto source, source_of(tensor.tensor(), no_tensors, tensor.checkpoint));
-    ItemCopier copier(job, [this](std::uint64_t bytes) { return meter.add(bytes); });
+    ItemCopier copier(tensor.plan, no_tensors, tensor.checkpoint,
+                      [this](std::uint64_t bytes) { return meter.add(bytes); });
     CopyBuffers buffers;
     const OutputFile* const outputs[] = {output};
     const bool is_shared = options.layout != Layout::kPerTensor;

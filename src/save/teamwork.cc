@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/try.h"
-#include "save/copy_steps.h"
+#include "save/item_copier.h"
 
 namespace onnx_external {
 namespace {
@@ -27,14 +27,13 @@ WrittenRanges ranges_of_others(const SavePlan& plan, const Team& team) {
   const std::uint64_t share = plan.bytes / static_cast<std::uint64_t>(team.size) + 1;  // rounded up
   WrittenRanges others;
   std::uint64_t begin = 0;
-  int owner = 0;
-  for (std::uint32_t i = 0; i < plan.ranges.size(); ++i) {
-    const DataRange& range = plan.ranges[i];
-    if (head_of_pass(plan, i) == i) {  // one process makes all ranges of a pass
-      owner = static_cast<int>((begin + range.bytes / 2) / share);
+  for (const Pass& pass : passes_of(plan)) {  // one process makes all ranges of a pass
+    const std::uint64_t middle = begin + plan.ranges[pass.head].bytes / 2;
+    const bool is_mine = static_cast<int>(middle / share) == team.rank;
+    for (std::uint32_t n = 0; n < pass.ranges; ++n) {
+      others.push_back(is_mine ? std::nullopt : std::optional(0U));
+      begin += plan.ranges[pass.head + n].bytes;
     }
-    others.push_back(owner == team.rank ? std::nullopt : std::optional(0U));
-    begin += range.bytes;
   }
   return others;
 }

@@ -15,8 +15,8 @@
 
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
-#include "save/copy_steps.h"
 #include "save/packed_json.h"
+#include "save/plan_copier.h"
 #include "support/provided_builder.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
@@ -560,10 +560,9 @@ TEST_F(QuantizedSave, PlansThePartsOfAMatrixBehindEachOther) {
   std::vector<std::string> passes;
   for (std::uint32_t range = 0; range < plan->ranges.size(); ++range) {
     EXPECT_EQ(plan->ranges[range].bytes, tensor_of(*plan, range).nbytes);
-    if (head_of_pass(*plan, range) == range) {
-      passes.push_back(tensor_of(*plan, range).name + " " +
-                       std::to_string(ranges_of_pass(*plan, range)));
-    }
+  }
+  for (const Pass& pass : passes_of(*plan)) {
+    passes.push_back(tensor_of(*plan, pass.head).name + " " + std::to_string(pass.ranges));
   }
   EXPECT_THAT(passes, ElementsAre("table.codes 2", "first.codes 3", "bias 1", "second.codes 3"));
 }

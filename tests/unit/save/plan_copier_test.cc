@@ -1,4 +1,4 @@
-#include "save/copy_steps.h"
+#include "save/plan_copier.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,11 +47,11 @@ class CopySteps : public testing::Test {
     return plan_copy(job, threads);
   }
 
-  // The ranges in the order in which their items stand.
+  // The ranges in the order of their steps.
   static std::vector<std::uint32_t> order(const onnx_external::CopySteps& steps) {
     std::vector<std::uint32_t> ranges;
-    for (const CopyItem& item : steps.items) {
-      ranges.push_back(item.range);
+    for (const CopyStep& step : steps.steps) {
+      ranges.push_back(step.item.range);
     }
     return ranges;
   }
@@ -59,7 +59,8 @@ class CopySteps : public testing::Test {
   // How many bytes of each range the steps copy.
   static std::map<std::uint32_t, std::uint64_t> copied(const onnx_external::CopySteps& steps) {
     std::map<std::uint32_t, std::uint64_t> bytes;
-    for (const CopyItem& item : steps.items) {
+    for (const auto& [pass, item] : steps.steps) {
+      EXPECT_EQ(item.range, steps.passes[pass].pass.head);
       EXPECT_EQ(item.first, bytes[item.range]) << "range " << item.range;
       bytes[item.range] += item.length;
     }
@@ -102,22 +103,23 @@ TEST_F(CopySteps, LeaveOutWhatIsDone) {
 TEST_F(CopySteps, AreEmptyWhenEverythingIsWritten) {
   plan_files(3, 100);
   done_.assign(3, 7U);
-  EXPECT_TRUE(steps().items.empty());
+  EXPECT_TRUE(steps().steps.empty());
 }
 
 TEST_F(CopySteps, SplitATensorThatWouldKeepOneThreadBusy) {
   plan({{0, 3 * kCopyChunkBytes + 1}, {1, 100}});
   plan_.tensors[0].cast_to = DType::kFloat16;
-  EXPECT_THAT(steps(2).split, ElementsAre(std::pair(0U, SplitRange{kCopyChunkBytes, 4U})));
+  EXPECT_EQ(steps(2).passes.front().chunk_bytes, kCopyChunkBytes);
+  EXPECT_EQ(steps(2).passes.front().chunks, 4U);
   EXPECT_EQ(steps(2).files[0].items, 4U);
   EXPECT_EQ(copied(steps(2))[0], 3 * kCopyChunkBytes + 1);
-  EXPECT_TRUE(steps(1).split.empty());
+  EXPECT_EQ(steps(1).passes.front().chunks, 1U);
   EXPECT_EQ(copied(steps(1))[0], 3 * kCopyChunkBytes + 1);
 }
 
 TEST_F(CopySteps, LeaveATensorWholeThatOneThreadSplices) {
   plan({{0, 3 * kCopyChunkBytes + 1}, {1, 100}});
-  EXPECT_TRUE(steps(2).split.empty());
+  EXPECT_EQ(steps(2).passes.front().chunks, 1U);
 }
 
 TEST_F(CopySteps, FillShardsSideBySideByRisingOffset) {

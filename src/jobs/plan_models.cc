@@ -17,12 +17,10 @@
 #include "onnx/model_access.h"
 #include "onnx/model_source.h"
 #include "onnx_external/save_external.h"
-#include "save/equal_bytes.h"
 #include "save/link.h"
 #include "save/make_plan.h"
 #include "save/output_folder.h"
 #include "save/plan_checks.h"
-#include "save/quantize_plan.h"
 #include "verify/recorded_bytes.h"
 
 namespace onnx_external {

@@ -1,5 +1,3 @@
-#include "save/equal_bytes.h"
-
 #include <algorithm>
 #include <span>
 #include <string>
@@ -15,6 +13,7 @@
 #include "base/read_step.h"
 #include "base/try.h"
 #include "save/layout.h"
+#include "save/make_plan.h"
 #include "save/planned_bytes.h"
 
 namespace onnx_external {

@@ -12,7 +12,6 @@
 #include "checkpoint/quantized/number_reader.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/file_contents.h"
-#include "save/kept_zeros.h"
 #include "tensor/quantize/packed_layout.h"
 #include "tensor/quantize/rows_of_words.h"
 

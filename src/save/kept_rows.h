@@ -121,4 +121,9 @@ class KeptRows {
   std::optional<TiledView> tiles_;
 };
 
+// Reads the zero points, and sets members of `stored` according to whether all of them are the
+// middle of the codes, or all are integers. Very many zero points are classified by their type
+// alone. Errors are those of reading.
+[[nodiscard]] Status judge_zeros(const MatrixRows& rows, StoredCodes& stored);
+
 }  // namespace onnx_external

@@ -1,10 +1,9 @@
-#include "save/kept_zeros.h"
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "base/try.h"
+#include "save/kept_rows.h"
 
 namespace onnx_external {
 namespace {

@@ -14,7 +14,6 @@
 #include "base/try.h"
 #include "checkpoint/derivation_json.h"
 #include "onnx_external/plan.h"
-#include "save/manifest_options.h"
 #include "save/packed_json.h"
 #include "tensor/recipe_json.h"
 

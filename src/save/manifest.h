@@ -14,7 +14,12 @@
 //
 // A tensor with "quantize" is a part of a quantized matrix (packed_json.h).
 //
-// "options" are the options of the save (manifest_options.h).
+// "options" are the options of the save, so that a later comparison of the model with a checkpoint
+// uses the same options. Options that are not in Mapping::options are not recorded:
+//
+// {"unmatched": "skip" | "keep"?, "partial": true?, "prefix": TEXT?,
+//  "renames": [[PATTERN, REPLACEMENT, EVERY], ...]?, "inputs": [NAME, ...]?, "keep": [NAME, ...]?,
+//  "ignore": [RE, ...]?, "derived": {NAME: KEY, ...}?}    (checkpoint/derivation_json.h)
 //
 // The text depends only on the saved model, so equal saves have equal manifests. A manifest that is
 // read is treated as untrusted input. All types are plain values, and all functions may be called
@@ -28,6 +33,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "onnx_external/mapping.h"
 #include "onnx_external/model.h"
 #include "onnx_external/plan.h"
@@ -129,5 +135,12 @@ inline constexpr std::size_t kManifestHeadBytes = 2048;
 // a plain name or, for linked files, a safe location. Errors: kCorrupt (the message states the
 // index of the tensor); kUnsupported for another version.
 [[nodiscard]] Result<Manifest> parse_manifest(std::string_view text);
+
+// Returns the JSON object of the options, or "" if none of the recorded options is set.
+[[nodiscard]] std::string options_json(const MappingOptions& options);
+
+// Parses the result of options_json(); unknown members are ignored. Fails with kCorrupt for values
+// of another type.
+[[nodiscard]] Result<MappingOptions> parse_options(const Json& json);
 
 }  // namespace onnx_external

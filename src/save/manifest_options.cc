@@ -1,5 +1,3 @@
-#include "save/manifest_options.h"
-
 #include <array>
 #include <optional>
 #include <utility>
@@ -7,6 +5,7 @@
 
 #include "base/try.h"
 #include "checkpoint/derivation_json.h"
+#include "save/manifest.h"
 
 namespace onnx_external {
 namespace {

@@ -1,5 +1,3 @@
-#include "save/quantize_plan.h"
-
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -15,6 +13,7 @@
 #include "onnx/matrix_choice.h"
 #include "save/kept_rows.h"
 #include "save/layout.h"
+#include "save/make_plan.h"
 #include "save/packed_json.h"
 
 namespace onnx_external {

@@ -14,7 +14,6 @@
 #include "base/progress_meter.h"
 #include "save/row_packer.h"
 #include "verify/range_check.h"
-#include "verify/range_file.h"
 
 namespace onnx_external {
 

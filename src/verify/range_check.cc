@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/buffer_pool.h"
+#include "base/checked_math.h"
 #include "base/digest.h"
 #include "base/directory.h"
 #include "base/file.h"
@@ -20,8 +22,7 @@
 #include "evidence/read_budget.h"
 #include "save/planned_bytes.h"
 #include "verify/matrix_check.h"
-#include "verify/range_file.h"
-#include "verify/range_work.h"
+#include "verify/range_plan.h"
 
 namespace onnx_external {
 namespace {
@@ -298,6 +299,42 @@ Result<std::string> file_sha1(const std::filesystem::path& folder, const std::st
                       return meter.step(0);
                     }));
   return sha.hex();
+}
+
+Fault fault_of(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::kNotFound:
+      return {FindingCode::kMissingFile, error.message};
+    case ErrorCode::kInvalidArgument:
+      return {FindingCode::kBadFileKind, error.message};
+    case ErrorCode::kCorrupt:  // it became shorter while it was being read
+      return {FindingCode::kOutOfRange, error.message};
+    default:
+      return {FindingCode::kUnreadable, error.message};
+  }
+}
+
+std::shared_ptr<const SourceFile> open_range(const Directory& folder, const RangeCheck& check,
+                                             CheckedFiles& checked, RangeAnswer& answer) {
+  const bool was_checked = checked.contains(check.location);
+  auto file = open_data_file(folder, check.location, &answer.hub_link,
+                             was_checked ? DataCheck::kNone : DataCheck::kContents);
+  if (!file) {
+    answer.fault = fault_of(file.error());
+    return nullptr;
+  }
+  if (!was_checked) {
+    checked.add(check.location);
+  }
+  answer.hard_links = (*file)->link_count() > 1;
+  if (!range_fits(check.offset, check.length, (*file)->size())) {
+    answer.fault = {FindingCode::kOutOfRange,
+                    "bytes " + std::to_string(check.offset) + " to " +
+                        std::to_string(check.offset + check.length) + ", but the file has " +
+                        std::to_string((*file)->size()) + short_data_text(**file)};
+    return nullptr;
+  }
+  return *std::move(file);
 }
 
 }  // namespace onnx_external

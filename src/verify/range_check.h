@@ -5,12 +5,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/byte_comparer.h"
+#include "base/directory.h"
+#include "base/file.h"
 #include "base/progress_meter.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/plan.h"
@@ -75,5 +80,33 @@ struct RangeAnswer {
 // Returns the lower-case hex SHA-1 of a whole file below `folder`.
 [[nodiscard]] Result<std::string> file_sha1(const std::filesystem::path& folder,
                                             const std::string& location, ProgressMeter& meter);
+
+// Converts an error of open_data_file or of reading to a finding.
+[[nodiscard]] Fault fault_of(const Error& error);
+
+// The locations of files whose contents open_range() has checked. Thread-safe.
+class CheckedFiles {
+ public:
+  [[nodiscard]] bool contains(const std::string& location) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return locations_.contains(location);
+  }
+  void add(const std::string& location) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    locations_.insert(location);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<std::string> locations_;
+};
+
+// Opens the file, and records in `answer` whether it has hard links or is a link in the Hub's
+// cache. If the file does not exist or does not contain the range, returns null and sets
+// answer.fault.
+[[nodiscard]] std::shared_ptr<const SourceFile> open_range(const Directory& folder,
+                                                           const RangeCheck& check,
+                                                           CheckedFiles& checked,
+                                                           RangeAnswer& answer);
 
 }  // namespace onnx_external

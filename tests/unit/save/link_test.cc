@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "save/equal_bytes.h"
 #include "save/make_plan.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"

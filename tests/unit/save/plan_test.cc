@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "save/equal_bytes.h"
 #include "save/layout.h"
 #include "save/make_plan.h"
 #include "support/result_matchers.h"

@@ -12,7 +12,8 @@
 //                              mapping_evidence(*graph, *checkpoint));
 //   auto plan = plan_save(*graph, *checkpoint, *mapping, target, options.plan, options.write);
 //   auto staged = write_plan(*plan, *graph, *checkpoint, target.folder, options.write);
-//   const auto expected = expected_tensors(*plan, *graph, *checkpoint, staged->range_crcs());
+//   const auto expected = expected_tensors(*plan, *graph, *checkpoint,
+//                                          staged->written().range_crcs);
 //   auto report = verify_model_against(staged->model_path(), *checkpoint, expected);
 //   if (report->ok()) {
 //     auto published = staged->publish();

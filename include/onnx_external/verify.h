@@ -209,11 +209,11 @@ struct ModelToVerify {
 
 // Returns the tensors that a model written by a plan must contain, which are all initializers that
 // the plan takes from the checkpoint. `model` is the model for which the plan was made. If
-// `range_crcs` (StagedSave::range_crcs()) is given, tensors that were rearranged or converted while
+// `range_crcs` (WrittenSave::range_crcs) is given, tensors that were rearranged or converted while
 // they were written need not be computed again (Compare::kRecordedCrc). Tensors that were
 // rearranged from memory are always computed again, because the memory may have changed. Tensors
 // whose bytes are produced on demand (provided_tensors.h) cannot be compared without `range_crcs`
-// and StagedSave::inline_crcs(). `model_index` is the index of the model in SavePlan::models.
+// and WrittenSave::inline_crcs. `model_index` is the index of the model in SavePlan::models.
 [[nodiscard]] std::vector<ExpectedTensor> expected_tensors(
     const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
     std::span<const std::uint32_t> range_crcs = {},

@@ -58,6 +58,31 @@ struct Overflow {
   double largest = 0;        // the largest magnitude among them
 };
 
+// Facts about the models and data that a save has written.
+struct WrittenSave {
+  // The CRC-32 of each planned range, in the order of SavePlan::ranges; empty with Layout::kLink.
+  std::vector<std::uint32_t> range_crcs;
+  // The CRC-32 of each planned tensor without a range, by index into SavePlan::tensors. In a team,
+  // it is empty in all processes except the leader.
+  std::map<std::size_t, std::uint32_t> inline_crcs;
+  // The converted tensors in which values became infinite, by index into SavePlan::tensors. In a
+  // team, these are only tensors in ranges that this process wrote. Tensors whose bytes are
+  // produced on demand are left out.
+  std::map<std::size_t, Overflow> overflows;
+  // The quantization error (SavedMatrix::error) of each matrix whose codes this process computed,
+  // by the index of the range with the codes.
+  std::map<std::uint32_t, double> quantization_errors;
+  // The number of bytes of the data files that a killed save had already written.
+  std::uint64_t bytes_resumed = 0;
+};
+
+// Data files of replaced models that were not removed.
+struct KeptData {
+  // Files to which another model in the folder refers, each with the name of one such model.
+  std::vector<std::pair<std::string, std::string>> for_models;
+  std::vector<std::string> of_other_tools;  // files that another tool wrote
+};
+
 // One or more models and their data, complete in a staging folder inside the output folder, but not
 // yet visible under their final names. Destroying this object without publish() removes everything
 // that was written. Until this object is destroyed, the output folder is locked, and another save
@@ -78,25 +103,8 @@ class StagedSave {
   // processes except the leader.
   [[nodiscard]] std::string manifest_location(std::size_t model_index = 0) const;
 
-  // Returns the CRC-32 of each planned range, in the order of SavePlan::ranges; empty with
-  // Layout::kLink.
-  [[nodiscard]] const std::vector<std::uint32_t>& range_crcs() const;
-
-  // Returns the CRC-32 of each planned tensor without a range, by index into SavePlan::tensors. In
-  // a team, it is empty in all processes except the leader.
-  [[nodiscard]] const std::map<std::size_t, std::uint32_t>& inline_crcs() const;
-
-  // Returns the converted tensors in which values became infinite, by index into SavePlan::tensors.
-  // In a team, these are only tensors in ranges that this process wrote. Tensors whose bytes are
-  // produced on demand are left out.
-  [[nodiscard]] const std::map<std::size_t, Overflow>& overflows() const;
-
-  // Returns the quantization error (SavedMatrix::error) of each matrix whose codes this process
-  // computed, by the index of the range with the codes.
-  [[nodiscard]] const std::map<std::uint32_t, double>& quantization_errors() const;
-
-  // Returns the number of bytes of the data files that a killed save had already written.
-  [[nodiscard]] std::uint64_t bytes_resumed() const;
+  // Returns facts about what was written.
+  [[nodiscard]] const WrittenSave& written() const;
 
   // Renames the data folder or files, then the model, to their final names, and removes the data of
   // a replaced model. The save is complete only if this call succeeds. In a team only the leader
@@ -105,14 +113,9 @@ class StagedSave {
   // remaining models.
   [[nodiscard]] Status publish();
 
-  // Returns, after publish(), data files of the replaced model that were not removed because
-  // another model in the folder refers to them, each with the name of one such model. In a team,
-  // the list is empty in all processes except the leader.
-  [[nodiscard]] std::vector<std::pair<std::string, std::string>> data_left_for() const;
-
-  // Returns, after publish(), data files of replaced models that were not removed because another
-  // tool wrote them.
-  [[nodiscard]] std::vector<std::string> data_of_other_tools() const;
+  // Returns, after publish(), the data files of replaced models that were not removed. In a team,
+  // it is empty in all processes except the leader.
+  [[nodiscard]] const KeptData& kept_data() const;
 
  private:
   friend struct StagedSaveAccess;

@@ -1,5 +1,3 @@
-#include "jobs/quantize_report.h"
-
 #include <algorithm>
 #include <array>
 #include <set>
@@ -8,9 +6,9 @@
 
 #include "base/name_map.h"
 #include "base/try.h"
+#include "jobs/save_report.h"
 #include "onnx/graph_facts.h"
 #include "onnx/matrix_choice.h"
-#include "save/planned_bytes.h"
 #include "save/planned_bytes.h"
 #include "save/row_packer.h"
 

@@ -15,7 +15,6 @@
 #include "base/parallel.h"
 #include "base/try.h"
 #include "checkpoint/storage/checkpoint_access.h"
-#include "jobs/quantize_report.h"
 #include "jobs/save_report.h"
 #include "mapping/graph_parts.h"
 #include "mapping/verdict_lists.h"
@@ -218,9 +217,10 @@ struct StagedModels {
 
 StagedModels staged_models(const SaveJob& job, const StagedSave& staged) {
   StagedModels found;
+  const WrittenSave& written = staged.written();
   for (std::size_t i = 0; i < job.models.size(); ++i) {
     found.expected.push_back(expected_tensors(job.plan, job.models[i], *job.checkpoint,
-                                              staged.range_crcs(), staged.inline_crcs(),
+                                              written.range_crcs, written.inline_crcs,
                                               static_cast<std::uint32_t>(i)));
     found.models.push_back({staged.model_path(i), found.expected.back(),
                             staged.manifest_location(i),
@@ -265,8 +265,8 @@ Status publish(StagedSave staged, SaveJob& job) {
   const WriteOptions& write = job.options.write;
   TRY(job.options.before_publish ? job.options.before_publish() : Status());
   TRY(staged.publish());
-  job.report.data_left_for = staged.data_left_for();
-  note_data_of_other_tools(staged.data_of_other_tools(), job.report);
+  job.report.data_left_for = staged.kept_data().for_models;
+  note_data_of_other_tools(staged.kept_data().of_other_tools, job.report);
   if (!job.inputs.recordings.empty() && leads(write)) {
     { const StagedSave done = std::move(staged); }  // unlocks the folder
     TRY_IN("the new model is in place, but not its test data",
@@ -323,8 +323,9 @@ Result<SaveReport> carry_out(SaveJob job, const MappingKeys& keys,
                              std::span<const Mapping> mappings) {
   const WriteOptions& write = job.options.write;
   if (job.options.mode == RunMode::kDryRun) {
-    TRY_ASSIGN(const auto errors, sampled_errors(job.plan, *job.checkpoint));
-    report_save(keys, mappings, {}, errors, job);
+    WrittenSave nothing;
+    TRY_ASSIGN(nothing.quantization_errors, sampled_errors(job.plan, *job.checkpoint));
+    report_save(keys, mappings, nothing, job);
     return std::move(job.report);
   }
   if (!job.inputs.recordings.empty()) {
@@ -334,10 +335,9 @@ Result<SaveReport> carry_out(SaveJob job, const MappingKeys& keys,
   // From here on every file, offset and length is final.
   TRY_ASSIGN(auto staged, write_plan(job.plan, job.models, *job.checkpoint, job.target.folder,
                                      std::move(job.folder), write));
-  job.report.bytes_resumed = staged.bytes_resumed();
   job.report.verified = job.options.verification == Verification::kOn && leads(write);
   const StagedModels written = job.report.verified ? staged_models(job, staged) : StagedModels();
-  report_save(keys, mappings, staged.overflows(), staged.quantization_errors(), job);
+  report_save(keys, mappings, staged.written(), job);
   job.models.clear();  // makes room for those that were written, which are loaded now
   TRY(job.report.verified ? verify_staged(written, job) : Status());
   TRY(publish(std::move(staged), job));

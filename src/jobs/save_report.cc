@@ -13,7 +13,6 @@
 #include "base/safe_path.h"
 #include "base/size_text.h"
 #include "base/text.h"
-#include "jobs/quantize_report.h"
 #include "mapping/verdict_lists.h"
 #include "onnx/data_remarks.h"
 #include "onnx/graph_facts.h"
@@ -166,8 +165,7 @@ void note_side_files(const Model& model, const fs::path& folder, SaveReport& rep
 }  // namespace
 
 void report_save(const MappingKeys& keys, std::span<const Mapping> mappings,
-                 const std::map<std::size_t, Overflow>& overflows,
-                 const std::map<std::uint32_t, double>& errors, SaveJob& job) {
+                 const WrittenSave& written, SaveJob& job) {
   SaveReport& report = job.report;
   report.folder = job.target.folder;
   report.keys = reported_keys(keys, mappings.front());
@@ -182,9 +180,10 @@ void report_save(const MappingKeys& keys, std::span<const Mapping> mappings,
     report.complete = report.complete && report.models.back().complete;
     note_side_files(job.models[i], job.target.folder, report);
   }
-  report_quantized(job, errors);
+  report.bytes_resumed = written.bytes_resumed;
+  report_quantized(job, written.quantization_errors);
   for (std::uint32_t i = 0; i < mappings.size(); ++i) {
-    report.models[i].tensors = saved_tensors(job.plan, overflows, i);
+    report.models[i].tensors = saved_tensors(job.plan, written.overflows, i);
   }
 }
 

@@ -50,8 +50,7 @@ Transaction::Transaction(Transaction&& other) noexcept
       record_(std::move(other.record_)),
       models_(std::move(other.models_)),
       renamed_data_(std::move(other.renamed_data_)),
-      data_left_for_(std::move(other.data_left_for_)),
-      data_of_other_tools_(std::move(other.data_of_other_tools_)),
+      kept_(std::move(other.kept_)),
       done_(std::exchange(other.done_, true)) {}
 
 Transaction::~Transaction() {
@@ -210,10 +209,10 @@ void Transaction::note_data_of_other_tools(const std::string& model, const FileS
     std::error_code ignored;
     if (!in_use.contains(file) && check_relative_location(file) &&
         std::filesystem::exists(out().path() / file, ignored)) {
-      data_of_other_tools_.push_back(file);
+      kept_.of_other_tools.push_back(file);
     }
   }
-  std::sort(data_of_other_tools_.begin(), data_of_other_tools_.end());
+  std::sort(kept_.of_other_tools.begin(), kept_.of_other_tools.end());
 }
 
 Result<Publication> Transaction::publication() {
@@ -287,7 +286,7 @@ void Transaction::clear_up(const Publication& publication) {
   for (int attempt = 0; attempt < kClearUpAttempts; ++attempt) {
     try {
       RemovedData removed = remove_old_data(out(), publication);
-      data_left_for_ = std::move(removed.left_for);
+      kept_.for_models = std::move(removed.left_for);
       if (removed.all_gone) {
         remove_staging(out(), staging_.name());
         return;

@@ -93,15 +93,9 @@ class Transaction {
   // renamed, the next save continues.
   [[nodiscard]] Status publish();
 
-  // Returns, after publish(), RemovedData::left_for for the replaced models.
-  [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& data_left_for() const {
-    return data_left_for_;
-  }
-  // Returns, after publish(), data files to which replaced models without a manifest referred, and
-  // to which the new models do not refer. They are kept, because another tool wrote them.
-  [[nodiscard]] const std::vector<std::string>& data_of_other_tools() const {
-    return data_of_other_tools_;
-  }
+  // Returns, after publish(), StagedSave::kept_data(). Files of other tools are those to which
+  // replaced models without a manifest referred, and to which the new models do not refer.
+  [[nodiscard]] const KeptData& kept_data() const { return kept_; }
 
  private:
   Transaction(OutputFolder out, TransactionOptions options)
@@ -134,8 +128,7 @@ class Transaction {
   std::optional<RecordWriter> record_;
   std::vector<ModelIdentity> models_;      // identities of the staged models
   std::vector<std::string> renamed_data_;  // entries of the output folder
-  std::vector<std::pair<std::string, std::string>> data_left_for_;
-  std::vector<std::string> data_of_other_tools_;
+  KeptData kept_;
   bool done_ = false;  // published, or moved from
 };
 

@@ -39,11 +39,7 @@ struct StagedSave::State {
   std::filesystem::path staging;
   std::vector<std::string> models;
   std::optional<Transaction> transaction;  // the leader's
-  std::vector<std::uint32_t> crcs;
-  std::map<std::size_t, std::uint32_t> inline_crcs;
-  std::map<std::size_t, Overflow> overflows;
-  std::map<std::uint32_t, double> errors;
-  std::uint64_t bytes_resumed = 0;
+  WrittenSave written;
 
   State(std::filesystem::path folder, const SavePlan& plan)
       : staging(std::move(folder)), models(names_of(plan)) {}
@@ -75,34 +71,13 @@ std::string StagedSave::manifest_location(std::size_t model_index) const {
                                           state_->models[model_index]);
 }
 
-std::vector<std::pair<std::string, std::string>> StagedSave::data_left_for() const {
-  return state_->transaction ? state_->transaction->data_left_for()
-                             : std::vector<std::pair<std::string, std::string>>();
+const WrittenSave& StagedSave::written() const {
+  return state_->written;
 }
 
-std::vector<std::string> StagedSave::data_of_other_tools() const {
-  return state_->transaction ? state_->transaction->data_of_other_tools()
-                             : std::vector<std::string>();
-}
-
-const std::vector<std::uint32_t>& StagedSave::range_crcs() const {
-  return state_->crcs;
-}
-
-const std::map<std::size_t, Overflow>& StagedSave::overflows() const {
-  return state_->overflows;
-}
-
-const std::map<std::size_t, std::uint32_t>& StagedSave::inline_crcs() const {
-  return state_->inline_crcs;
-}
-
-const std::map<std::uint32_t, double>& StagedSave::quantization_errors() const {
-  return state_->errors;
-}
-
-std::uint64_t StagedSave::bytes_resumed() const {
-  return state_->bytes_resumed;
+const KeptData& StagedSave::kept_data() const {
+  static const KeptData none;
+  return state_->transaction ? state_->transaction->kept_data() : none;
 }
 
 Status StagedSave::publish() {
@@ -288,7 +263,7 @@ Result<StagedSave> follow(const SavePlan& plan, const SourceModels& models,
       auto copied,
       copy_share(*options.team, {plan, models, checkpoint, *data, options, none, nullptr}, meter));
   auto state = std::make_unique<StagedSaveAccess::State>(staging, plan);
-  state->crcs = std::move(copied.crcs);
+  state->written.range_crcs = std::move(copied.crcs);
   return StagedSaveAccess::make(std::move(state));
 }
 
@@ -323,21 +298,22 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, std::span<const Model>
   auto state = std::make_unique<StagedSaveAccess::State>(transaction.staging_path(), plan);
   TRY(check_recorded_crcs(plan, models, copied.crcs));
   TRY(check_partly_used_storages(given_plan, checkpoint, options.threads));
-  TRY_ASSIGN(state->overflows, find_overflows(given_plan, checkpoint, copied.infinite));
+  WrittenSave& written = state->written;
+  TRY_ASSIGN(written.overflows, find_overflows(given_plan, checkpoint, copied.infinite));
   auto builders =
       data.model ? std::move(data.builders) : builders_for(given_plan, models, checkpoint);
-  TRY(write_models(builders, std::move(data.model), copied, state->overflows, options,
+  TRY(write_models(builders, std::move(data.model), copied, written.overflows, options,
                    transaction));
   for (const auto& [range, error] : copied.errors) {
-    state->errors.emplace(range, error.relative_rms());
+    written.quantization_errors.emplace(range, error.relative_rms());
   }
   // From here on the sources are no longer needed.
   TRY(checkpoint.check_unchanged());
-  state->crcs = std::move(copied.crcs);
+  written.range_crcs = std::move(copied.crcs);
   for (const ModelBuilder& builder : builders) {
-    state->inline_crcs.insert(builder.inline_crcs().begin(), builder.inline_crcs().end());
+    written.inline_crcs.insert(builder.inline_crcs().begin(), builder.inline_crcs().end());
   }
-  state->bytes_resumed = bytes_of(plan, output->resumed);
+  written.bytes_resumed = bytes_of(plan, output->resumed);
   state->transaction.emplace(std::move(transaction));
   return StagedSaveAccess::make(std::move(state));
 }

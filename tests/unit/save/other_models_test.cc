@@ -36,7 +36,7 @@ class OtherModels : public testing::Test {
     EXPECT_THAT(staged, IsOk());
     EXPECT_THAT(staged->publish(), IsOk());
     EXPECT_TRUE(is_complete(out_));
-    return staged->data_left_for();
+    return staged->kept_data().for_models;
   }
   bool has_folder(const char* name) const { return fs::is_directory(out_ / name); }
 
@@ -156,7 +156,7 @@ TEST_F(OtherModels, InOneFolderAreReplacedOneByOne) {
     auto staged = write_plan(*plan, model, checkpoint, out_, write);
     ASSERT_THAT(staged, IsOk());
     ASSERT_THAT(staged->publish(), IsOk());
-    EXPECT_THAT(staged->data_left_for(), IsEmpty());
+    EXPECT_THAT(staged->kept_data().for_models, IsEmpty());
   };
   for (const char* name : {"a.onnx", "b.onnx", "c.onnx"}) {
     save_as(name, Overwrite::kRefuse);

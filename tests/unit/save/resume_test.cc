@@ -38,7 +38,7 @@ class Resumed : public testing::Test {
   }
   Status save(const fs::path& out) {
     auto staged = stage_in(out);
-    resumed_ = staged ? staged->bytes_resumed() : 0;
+    resumed_ = staged ? staged->written().bytes_resumed : 0;
     return staged ? staged->publish() : Status(fail(staged.error()));
   }
   // A process that dies when all is written and nothing is published.

@@ -285,7 +285,7 @@ TEST_F(Transposed, IsReadBackAgainstTheCrcThatWasTakenWhileItWasWritten) {
   ASSERT_THAT(staged, IsOk());
   std::vector<ExpectedTensor> wanted = expected(opened);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    wanted[i].written_crc = staged->range_crcs()[*made->tensors[i].range];
+    wanted[i].written_crc = staged->written().range_crcs[*made->tensors[i].range];
   }
   VerifyOptions options;
   options.compare = Compare::kRecordedCrc;

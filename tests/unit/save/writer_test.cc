@@ -329,7 +329,7 @@ TEST_F(Writer, IsInvisibleUntilItIsPublished) {
     EXPECT_TRUE(fs::exists(staged->model_path()));
     EXPECT_TRUE(fs::exists(staged->directory() / "initializers/part"));
     EXPECT_FALSE(fs::exists(out_ / "model.onnx"));
-    EXPECT_EQ(staged->range_crcs().front(), crc32_of(mixed_tensors(1)[0].bytes));
+    EXPECT_EQ(staged->written().range_crcs.front(), crc32_of(mixed_tensors(1)[0].bytes));
     struct stat info {};
     ASSERT_EQ(::stat(staged->directory().c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777U, 0700U);

@@ -155,6 +155,37 @@ TEST(QuantizeRows, HaveAFixedDigest) {
   EXPECT_EQ(digest, 240965418869512855U);
 }
 
+// The register in which a program, or a library linked with -ffast-math, turns subnormals to zero.
+#if defined(__x86_64__)
+constexpr std::uint64_t kFlushToZero = 0x8040;  // results, and operands
+
+std::uint64_t control_word() {
+  return _mm_getcsr();
+}
+
+void set_control_word(std::uint64_t word) {
+  _mm_setcsr(static_cast<unsigned>(word));
+}
+#elif defined(__aarch64__)
+constexpr std::uint64_t kFlushToZero = std::uint64_t{1} << 24;
+
+std::uint64_t control_word() {
+  return __builtin_aarch64_get_fpcr();
+}
+
+void set_control_word(std::uint64_t word) {
+  __builtin_aarch64_set_fpcr(static_cast<unsigned>(word));
+}
+#else
+constexpr std::uint64_t kFlushToZero = 0;  // not known
+
+std::uint64_t control_word() {
+  return 0;
+}
+
+void set_control_word(std::uint64_t /*word*/) {}
+#endif
+
 TEST(QuantizeRows, DoNotDependOnTheFloatingPointEnvironment) {
   for (const Scheme& scheme :
        {Scheme{4, 32, true, 5}, Scheme{4, 32, true, 0}, Scheme{8, 16, false, 0, DType::kFloat16}}) {
@@ -169,13 +200,11 @@ TEST(QuantizeRows, DoNotDependOnTheFloatingPointEnvironment) {
           EXPECT_EQ(again.differences.value(), error.differences.value()) << what;
         }
       };
-#if defined(__x86_64__)
-      const unsigned before = _mm_getcsr();
-      _mm_setcsr(before | 0x8040);  // flush to zero, denormals are zero
+      const std::uint64_t before = control_word();
+      set_control_word(before | kFlushToZero);
       expect_same("flush to zero");
-      EXPECT_EQ(_mm_getcsr() & 0x8040U, 0x8040U);
-      _mm_setcsr(before);
-#endif
+      EXPECT_EQ(control_word() & kFlushToZero, kFlushToZero);
+      set_control_word(before);
       for (const int mode : {FE_TOWARDZERO, FE_UPWARD, FE_DOWNWARD}) {
         ASSERT_EQ(std::fesetround(mode), 0);
         expect_same("another rounding mode");

@@ -12,7 +12,8 @@ from pathlib import Path
 
 ON_PAGE = re.compile(r"^```cpp\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INCLUDES = ("array", "atomic", "functional", "iostream")
-IN_HEADER = re.compile(r"(?:^ *//   .*\n)+", re.MULTILINE)
+# After an empty line of the comment, unlike the second line of an item in a list.
+IN_HEADER = re.compile(r"(?<=//\n)(?:^ *//   .*\n)+", re.MULTILINE)
 
 
 def examples(path: Path) -> list:

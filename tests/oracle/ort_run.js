@@ -1,4 +1,5 @@
 // Runs ONNX models with ONNX Runtime: node ort_run.js NODE_MODULES JOBS.json
+// Without JOBS.json, a path of one is read from each line of stdin; behind its answers comes an empty line.
 //
 // JOBS.json is a list of {model, inputs: [{name, dtype, shape, file}], out}. A job's outputs go to
 // out/<index>.bin, little-endian. Prints one line of JSON a job: {ok, outputs: [{name, dtype, shape}]}
@@ -8,7 +9,6 @@ const fs = require('fs');
 const path = require('path');
 
 const ort = require(path.resolve(process.argv[2], 'onnxruntime-node'));
-const jobs = JSON.parse(fs.readFileSync(process.argv[3], 'utf8'));
 
 const ARRAYS = {
   float32: Float32Array,
@@ -43,8 +43,8 @@ async function run(job) {
   return {ok: true, outputs};
 }
 
-(async () => {
-  for (const job of jobs) {
+async function answer(listing) {
+  for (const job of JSON.parse(fs.readFileSync(listing, 'utf8'))) {
     let answer;
     try {
       answer = await run(job);
@@ -52,5 +52,13 @@ async function run(job) {
       answer = {ok: false, error: String(error.message || error)};
     }
     console.log(JSON.stringify(answer));
+  }
+}
+
+(async () => {
+  if (process.argv[3]) return answer(process.argv[3]);
+  for await (const listing of require('readline').createInterface({input: process.stdin})) {
+    await answer(listing);
+    console.log('');
   }
 })();

@@ -13,10 +13,11 @@ sys.path.insert(0, str(ORACLE))
 
 
 class NodeRuntime:
-    """Runs batches of models in one node process."""
+    """Runs batches of models in a node process, which loads ONNX Runtime once."""
 
     def __init__(self, node_modules: Path):
-        self._node_modules = node_modules
+        self._command = ["node", str(ORACLE / "ort_run.js"), str(node_modules)]
+        self._process = None
 
     def run(self, folder: Path, jobs: list) -> list:
         """jobs: (model path, [{input name: tensor}]); for each a list of outputs' lists, or why it does not run."""
@@ -26,13 +27,26 @@ class NodeRuntime:
                 out = folder / f"out{number}.{index}"
                 listing.append({"model": str(model), "inputs": self._write(out, feed), "out": str(out)})
         (folder / "jobs.json").write_text(json.dumps(listing))
-        command = ["node", str(ORACLE / "ort_run.js"), str(self._node_modules), str(folder / "jobs.json")]
-        process = subprocess.run(command, capture_output=True, text=True, timeout=600)
-        answers = [json.loads(line) for line in process.stdout.splitlines()]
+        answers = self._answers(folder / "jobs.json")
         if len(answers) != len(listing):
-            raise RuntimeError(f"node: {process.stderr[-300:]}")
+            raise RuntimeError("node ended; its last words are above")
         results = iter(zip(listing, answers))
         return [self._gather([next(results) for _ in feeds]) for _, feeds in jobs]
+
+    def _answers(self, jobs: Path) -> list:
+        """Those that node gives before it ends: then the next jobs get another process."""
+        if not self._process:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            self._process = subprocess.Popen(self._command, **pipes, text=True, bufsize=1)
+        self._process.stdin.write(f"{jobs}\n")
+        answers = []
+        for line in self._process.stdout:
+            if line == "\n":
+                return answers
+            answers.append(json.loads(line))
+        self._process.wait()
+        self._process = None
+        return answers
 
     @staticmethod
     def _write(out: Path, feed: dict) -> list:

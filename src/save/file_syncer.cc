@@ -17,6 +17,12 @@ FileSyncer::FileSyncer(Sync sync, std::size_t files, std::size_t most_open)
       together_(are_synced_together(files)),
       most_unsynced_(std::min(most_open, kMaxUnsyncedFiles)) {}
 
+void FileSyncer::add_written(DataFile& data, const OutputFile& output, std::uint64_t bytes) const {
+  if (sync_ != Sync::kNone && data.count_written(bytes)) {
+    output.start_writeback();
+  }
+}
+
 // Waiting a while before the fsync lets the disk work in parallel with the copying, and lets one
 // journal commit serve many files.
 Status FileSyncer::close(OutputFile file, std::uint64_t bytes) {

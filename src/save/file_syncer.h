@@ -1,6 +1,7 @@
 // Closes written files. If files must be synced, a file is closed only after it is on the disk.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -29,6 +30,11 @@ inline constexpr std::size_t kMaxFilesSyncedAlone = 256;
 // it saves.
 inline constexpr std::uint64_t kMinEarlyWriteback = std::uint64_t{1} << 20;
 
+// The number of bytes that are written to a file before their writeback is started, so that the
+// disk writes while more is copied. With a cold source, a save of 2 GB as int4 in one file took 4
+// to 12 % less time than with writeback at the end (ext4 on a virtual disk).
+inline constexpr std::uint64_t kWritebackStep = std::uint64_t{2} << 20;
+
 // Returns whether a save of this many files syncs the whole file system once
 // (Directory::sync_file_system), instead of each file.
 [[nodiscard]] bool are_synced_together(std::size_t files);
@@ -49,6 +55,12 @@ class DataFile {
     return *made_ ? Result<OutputFile*>(&**made_) : fail(Error(made_->error()));
   }
 
+  // Counts bytes that were written. Returns whether their writeback should start. Thread-safe.
+  [[nodiscard]] bool count_written(std::uint64_t bytes) {
+    const std::uint64_t before = written_.fetch_add(bytes);
+    return before / kWritebackStep != (before + bytes) / kWritebackStep;
+  }
+
   // Returns the file, or nullopt if it was not created. Requires: no thread is still writing the
   // file.
   [[nodiscard]] std::optional<OutputFile> take() {
@@ -64,6 +76,7 @@ class DataFile {
  private:
   std::mutex mutex_;
   std::optional<Result<OutputFile>> made_;
+  std::atomic<std::uint64_t> written_{0};
 };
 
 class FileSyncer {
@@ -71,6 +84,10 @@ class FileSyncer {
   // `files` is the number of files that will be closed, or 0 if it is not known. At most
   // `most_open` files stay open.
   FileSyncer(Sync sync, std::size_t files, std::size_t most_open);
+
+  // Says that `bytes` bytes of `data`, which is open as `output`, have been written. If files must
+  // be synced, the disk starts to write them before the file is closed. Thread-safe.
+  void add_written(DataFile& data, const OutputFile& output, std::uint64_t bytes) const;
 
   // Takes ownership of a file whose `bytes` bytes have all been written. Thread-safe. An error may
   // be that of an earlier file, so the caller must treat all files as failed.

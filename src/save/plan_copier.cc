@@ -279,9 +279,11 @@ class PlanCopier {
     TRY_ASSIGN(auto copied, copier_.copy({step.item, source, std::span(outputs).first(pass.ranges),
                                           is_shared, is_sparse(head_file)},
                                          buffers));
+    const auto written = copied.bytes;
     TRY(finish_item(step, source, std::move(copied)));
     for (std::uint32_t n = 0; n < pass.ranges; ++n) {
       const std::uint32_t file = file_of(pass.head + n);
+      syncer_.add_written(files_[file].data, *outputs[n], written[n]);
       TRY(--files_[file].items_left == 0 ? finish_file(file) : Status());
     }
     return {};

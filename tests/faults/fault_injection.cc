@@ -31,6 +31,7 @@ std::atomic<std::size_t> calls = 0;
 std::atomic<int> error_to_give = 0;
 std::atomic<std::size_t> file_system_syncs = 0;
 std::atomic<std::size_t> repeated_syncs = 0;
+std::atomic<std::size_t> writebacks = 0;
 std::atomic<ino_t> failed_file = 0;  // whose sync failed
 int power_cut_folder = -1;
 
@@ -186,6 +187,7 @@ void inject(Fault fault, std::size_t nth, int error_number) {
   calls = 0;
   file_system_syncs = 0;
   repeated_syncs = 0;
+  writebacks = 0;
   failed_file = 0;
   forget_waiting();
   target = nth;
@@ -220,6 +222,10 @@ std::size_t syncs_after_a_failure() {
   return repeated_syncs;
 }
 
+std::size_t started_writebacks() {
+  return writebacks;
+}
+
 std::size_t stop_injecting() {
   forget_waiting();
   active = Fault::kNone;
@@ -240,6 +246,7 @@ using onnx_external::Sabotage;
 using onnx_external::sabotaged;
 using onnx_external::shortened;
 using onnx_external::Verdict;
+using onnx_external::writebacks;
 
 extern "C" {
 
@@ -286,6 +293,11 @@ int fsync(int fd) {
 int syncfs(int fd) noexcept {
   file_system_syncs += active == Fault::kNone ? 0 : 1;
   return onnx_external::sync(fd, SYS_syncfs);
+}
+
+int sync_file_range(int fd, off64_t offset, off64_t length, unsigned int flags) {
+  ++writebacks;
+  return static_cast<int>(::syscall(SYS_sync_file_range, fd, offset, length, flags));
 }
 
 int fallocate(int fd, int mode, off_t offset, off_t length) {

@@ -60,6 +60,9 @@ bool cut_power();
 // Returns the number of syncfs calls since inject().
 std::size_t syncs_of_file_systems();
 
+// Returns the number of sync_file_range calls since inject().
+std::size_t started_writebacks();
+
 // Returns the number of files that were synced again after a failed sync, since inject().
 std::size_t syncs_after_a_failure();
 

@@ -336,6 +336,18 @@ TEST_F(Faults, AnErrorInAnyCallLeavesWholeSetsOfTestData) {
   EXPECT_TRUE(has_model_and_sets(out, 3));
 }
 
+TEST_F(Faults, TheDiskWritesALongFileWhileItIsCopied) {
+  std::vector<TestTensor> tensors;
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    tensors.push_back(
+        {.name = "t" + std::to_string(i), .shape = {1 << 19}, .bytes = noise(1 << 21, i)});
+  }
+  PlanOptions single;
+  single.layout = Layout::kSingle;
+  ASSERT_THAT(save(dir_.path() / "out", tensors, Fault::kNone, 0, 0, single), IsOk());
+  EXPECT_EQ(started_writebacks(), 6U);  // one for each 2 MiB, and one at the end
+}
+
 TEST_F(Faults, ManyFilesAreSyncedTogetherAndAnErrorOfThatPublishesNothing) {
   std::vector<TestTensor> tensors;
   for (std::uint32_t i = 0; i < 300; ++i) {

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .._base.errors import InvalidArgumentError
 from .._base.meter import Meter, versions
 from .._folders.clients import Wanted
 from .._folders.models import ENCODER, PROMPT, merged_name
@@ -35,6 +36,11 @@ from ._saving import Graph, Part, Saving
 from ._tracing import fixed_dimensions, notes_of_fixed, notes_on_runtimes
 from ._unseen import left_keys, note_on_keys
 from ._widening import note_on_types
+
+_FIXED_CACHE = (
+    "dynamic=False: transformers.js generates text with a cache that grows, for which the graph "
+    "needs dynamic dimensions; leave out dynamic=False, or leave transformers.js out of clients="
+)
 
 
 @dataclass
@@ -105,7 +111,12 @@ class FolderExporter:
             self.choice.ways.prove(self.checked)
 
     def prepare(self) -> None:
-        """Make the graphs to save from those that were traced, and the files next to them."""
+        """Make the graphs to save from those that were traced, and the files next to them.
+
+        Raises:
+            ExportError: a program that will open the folder does not support the graphs.
+            InvalidArgumentError: such a program needs dynamic dimensions.
+        """
         self.choice.refuse_gaps()
         graphs = self._packed()
         self._crossed = self._merged = None
@@ -124,6 +135,8 @@ class FolderExporter:
         if "transformers.js" in self.wanted.names:
             inputs = (value.name or "" for each in models.values() for value in each.graph.inputs)
             _transformers_js.refuse_decoder(config.model_type, inputs)
+            if self._merged is not None and not self.choice.ways.tracing.dynamic:
+                raise InvalidArgumentError(_FIXED_CACHE)
             beside += _transformers_js.files(self.given.folder, self.made)
         elif self.loaded.quantized:
             beside += plain_config(self.given.folder, self.target, self.made)

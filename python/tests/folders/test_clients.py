@@ -236,6 +236,16 @@ def test_a_decoder_whose_states_transformers_js_does_not_pass_is_refused(tmp_pat
     assert not (tmp_path / "out").exists()
 
 
+def test_a_decoder_with_fixed_sizes_is_refused_for_transformers_js(tmp_path: Path) -> None:
+    saved(tmp_path / "llama", "LlamaForCausalLM", **LLAMA)
+    how: dict[str, Any] = {"dynamic": False, "optimize": False, "progress": False}
+    with pytest.raises(oe.InvalidArgumentError, match=r"cache that grows.*leave out dynamic=False"):
+        oe.transformers.export(
+            tmp_path / "llama", tmp_path / "out", clients="transformers.js", **how
+        )
+    assert not (tmp_path / "out").exists()
+
+
 def test_decoders_to_which_transformers_js_passes_other_inputs_are_refused() -> None:
     from onnx_external.transformers._transformers_js import refuse_decoder
 

@@ -158,7 +158,7 @@ int run(int argc, char** argv) {
     return command.misuse("no FILE is given");
   }
   if (options.modules && options.files.size() > 1) {
-    return command.misuse("--modules works with one MODEL.onnx");
+    return command.misuse("--modules accepts only a single MODEL.onnx");
   }
   if (const Status status = check_page(options.page, options.save.write.overwrite); !status) {
     return command.fail(status.error());

@@ -71,24 +71,24 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
       return "no -o OUT_DIR is given";
     }
     if (arguments.options.save.plan.layout == Layout::kLink) {
-      return "no -o OUT_DIR is given: --layout link needs it for a dry run as well";
+      return "no -o OUT_DIR is given; --layout link also requires it in a dry run";
     }
   }
   if (arguments.options.files.empty()) {
     for (const char* option : {"--key", "--prefix", "--map", "--rename", "--unmatched", "--keep",
                                "--ignore", "--overlay", "--dtype", "--learn-map", "--save-map"}) {
       if (line.count(option) > 0) {
-        return fmt::format("{}: needs a CHECKPOINT, but none is given", option);
+        return fmt::format("{}: requires a CHECKPOINT", option);
       }
     }
   } else if (line.count("--attributes") > 0) {
-    return "--attributes: can be used only without CHECKPOINT";
+    return "--attributes: cannot be combined with a CHECKPOINT";
   }
   if (line.count("--quantize") == 0) {
     for (const char* option : {"--quantize-head", "--quantize-weights", "--keep-float",
                                "--accuracy-level", "--quantize-form"}) {
       if (line.count(option) > 0) {
-        return fmt::format("{}: needs --quantize, which is not given", option);
+        return fmt::format("{}: requires --quantize", option);
       }
     }
   }
@@ -106,7 +106,7 @@ std::string split_output(Arguments& arguments) {
   std::string name = out.filename().string();
   if (arguments.graphs.size() > 1) {
     return fmt::format(
-        "--output: gives the name of one model, {}, but several graphs are given: give a folder",
+        "--output: names a single model, {}, but there are several graphs; give a folder instead",
         quote(name));
   }
   arguments.options.target.model_name = std::move(name);
@@ -136,7 +136,9 @@ std::string split_inputs(CommandLine& line, Arguments& arguments) {
   }
   for (const char* option : {"--test-data", "--learn-map"}) {
     if (line.count(option) > 0) {
-      return fmt::format("{}: works with one graph, but several are given", option);
+      return fmt::format(
+          "{}: can be used with only one graph, but there are several; save them one by one",
+          option);
     }
   }
   return wrong_graph_names(arguments.graphs);
@@ -179,12 +181,16 @@ Status check_map_target(const Arguments& arguments) {
   };
   for (const GraphToSave& graph : arguments.graphs) {
     if (same(target, arguments.options.target.folder / graph.model_name)) {
-      return fail(ErrorCode::kInvalidArgument, target.string() + ": the model will be saved there");
+      return fail(
+          ErrorCode::kInvalidArgument,
+          target.string() +
+              ": this path is reserved for the model that is being saved; choose another path");
     }
   }
   if (std::filesystem::exists(target, ignored)) {
     if (!read_map_file(target)) {
-      return fail(ErrorCode::kAlreadyExists, target.string() + ": exists, but is not a map file");
+      return fail(ErrorCode::kAlreadyExists,
+                  target.string() + ": exists, but is not a map file; choose another path");
     }
     if (arguments.options.save.write.overwrite == Overwrite::kRefuse) {
       return fail_with(ErrorCode::kAlreadyExists, target.string() + ": exists",

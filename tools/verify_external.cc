@@ -157,9 +157,10 @@ std::string_view no_model_text(const CommandOptions& options) {
   if (!options.first.empty()) {
     return {};
   }
-  return options.others.empty() ? "no MODEL.onnx is given"
-                                : "no MODEL.onnx is given, and --against uses all paths after it: "
-                                  "verify-external MODEL.onnx --against CHECKPOINT";
+  return options.others.empty()
+             ? "no MODEL.onnx is given"
+             : "no MODEL.onnx is given, because --against takes all paths after it; pass the model "
+               "first: verify-external MODEL.onnx --against CHECKPOINT";
 }
 
 // The model, or the folder of several.

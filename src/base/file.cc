@@ -244,7 +244,7 @@ Result<std::string> SourceFile::stamp() const {
 Result<std::string> read_file(const SourceFile& file, std::uint64_t max_bytes) {
   if (file.size() > max_bytes) {
     return fail(ErrorCode::kUnsupported, file.name() + ": " + std::to_string(file.size()) +
-                                             " bytes are more than the limit of " +
+                                             " bytes exceed the limit of " +
                                              std::to_string(max_bytes));
   }
   std::string text(static_cast<std::size_t>(file.size()), '\0');

@@ -172,7 +172,8 @@ std::optional<ForeignFormat> plain_text(std::string_view head) {
   if (line.empty()) {
     return ForeignFormat{kOther, "blanks", std::string(kFetchAgain)};
   }
-  return ForeignFormat{kMessage, "text that begins " + quote(line) + ", perhaps a server's message",
+  return ForeignFormat{kMessage,
+                       "text that begins with " + quote(line) + ", perhaps a server's message",
                        std::string(kFetchAgain)};
 }
 

@@ -102,8 +102,7 @@ Status inflate_range(const SourceFile& file, const DeflatedRange& range,
       return fail(ErrorCode::kCorrupt, where + ": damaged deflate stream");
     }
     if (produced > range.size - total) {
-      return fail(ErrorCode::kCorrupt, where +
-                                           ": the deflate stream contains more than the declared " +
+      return fail(ErrorCode::kCorrupt, where + ": the deflate stream is longer than the declared " +
                                            std::to_string(range.size) + " bytes");
     }
     total += produced;

@@ -173,7 +173,7 @@ Status check_relative_location(std::string_view location) {
     return bad(location, "starts with '#', which onnx reserves for data in memory");
   }
   if (location.find("..") != std::string_view::npos) {
-    return bad(location, "holds \"..\"");
+    return bad(location, "contains \"..\"");
   }
   for (std::size_t start = 0; start <= location.size();) {
     const std::size_t slash = std::min(location.find('/', start), location.size());

@@ -159,8 +159,7 @@ std::string similar_files_text(int folder, std::string_view name) {
     return "";
   }
   const auto like = static_cast<Likeness>(first - found.begin());
-  const std::string there =
-      "; " + quote_list(*first, kMostSimilar) + (first->size() == 1 ? " is there" : " are there");
+  const std::string there = "; the folder contains " + quote_list(*first, kMostSimilar);
   if (like == Likeness::kUnfinished) {
     return there + ", which is an incomplete download: download the file again";
   }

@@ -235,7 +235,7 @@ tl::unexpected<Error> only_variants(const fs::path& folder, const std::vector<st
         {RemedyOption::kVariant, std::string(variant_in(file)), "uses " + quote(file)});
   }
   return fail_with(ErrorCode::kNotFound,
-                   fmt::format("{}: {}; the folder contains files of variants: {}", folder.string(),
+                   fmt::format("{}: {}; the folder has only files of variants: {}", folder.string(),
                                missing, quote_list(files, kMaxListed)),
                    std::move(remedies));
 }
@@ -261,7 +261,7 @@ Status check_missing(const fs::path& folder, const std::vector<std::string>& all
   const std::string missing =
       variant.empty()
           ? fmt::format("no file {}", quote(names[0]))
-          : fmt::format("no file for the variant {}, such as {}", quote(variant), quote(names[0]));
+          : fmt::format("no file for the variant {} (such as {})", quote(variant), quote(names[0]));
   if (!variants.empty()) {
     return only_variants(folder, variants, missing);
   }

@@ -58,7 +58,7 @@ Result<Checkpoint> select_tensors(const Checkpoint& checkpoint,
                   "tensor " + quote(one.name) + ": the checkpoint has no such tensor");
     }
     if (!names.insert(one.name).second) {
-      return fail(ErrorCode::kInvalidArgument, "tensor " + quote(one.name) + ": is given twice");
+      return fail(ErrorCode::kInvalidArgument, "tensor " + quote(one.name) + " is passed twice");
     }
     contents->all.tensors.push_back(checkpoint.tensors()[one.tensor]);
     contents->all.tensors.back().name = one.name;

@@ -121,7 +121,7 @@ class ProvidedReader {
                      (name.empty() ? ": has no name" : ": its name is not UTF-8"));
     }
     return known_names_.insert(name).second ? Status()
-                                            : refused("tensor " + quote(name) + ": is given twice");
+                                            : refused("tensor " + quote(name) + " is passed twice");
   }
 
   Status add(ProvidedTensor& tensor) {

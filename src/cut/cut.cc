@@ -46,8 +46,8 @@ Status check_paths(const fs::path& model, const fs::path& piece) {
   if (!ascii_lower(name).ends_with(".onnx")) {
     return fail(ErrorCode::kInvalidArgument,
                 "the piece " + quote(name) +
-                    " must end with \".onnx\": only pieces with such names keep their data when "
-                    "the model that they were cut from is replaced");
+                    " must have a name that ends with \".onnx\"; otherwise, it would lose its data "
+                    "when the model that it was cut from is replaced");
   }
   if (!is_utf8(model.filename().string())) {
     return fail(ErrorCode::kInvalidArgument,
@@ -61,8 +61,9 @@ Status check_paths(const fs::path& model, const fs::path& piece) {
                     quote((folder_of(model) / name).string()));
   }
   if (fs::equivalent(model, piece, error)) {
-    return fail(ErrorCode::kInvalidArgument,
-                "the piece " + quote(name) + " is the model itself; choose another name");
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "the piece " + quote(name) + " would overwrite the model itself; choose another name");
   }
   return {};
 }

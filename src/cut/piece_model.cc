@@ -24,7 +24,8 @@ Result<CutSelection> select(const ValueGraph& graph, const CutOptions& options) 
   const bool by_module = !options.module.empty() || !options.without.empty();
   if (by_module == by_values) {
     return fail(ErrorCode::kInvalidArgument,
-                by_values ? "both a module and values are given; give only one of them"
+                by_values ? "a module cannot be combined with inputs or outputs of the piece; give "
+                            "only one of them"
                           : "neither a module nor outputs of the piece are given");
   }
   if (by_module) {

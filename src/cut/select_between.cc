@@ -60,7 +60,7 @@ Result<std::vector<ValueId>> find_all(const ValueGraph& graph,
       return unknown_value(graph, name);
     }
     if (!seen.insert(name).second) {
-      return fail(ErrorCode::kInvalidArgument, "the value " + quote(name) + " is given twice");
+      return fail(ErrorCode::kInvalidArgument, "the value " + quote(name) + " is listed twice");
     }
     values.push_back(*value);
   }
@@ -134,7 +134,7 @@ class BackwardWalk {
     }
     if (made_too != kNoValue) {
       return fail(ErrorCode::kInvalidArgument,
-                  "the input " + quote(graph_[made_too].name) + " is made by " +
+                  "the input " + quote(graph_[made_too].name) + " is computed by " +
                       graph_.node_text(node) +
                       ", whose other outputs are also needed; make these outputs inputs as well");
     }

@@ -98,11 +98,11 @@ Error no_such_module(const ValueGraph& graph, const std::string& module) {
   }
   if (modules.empty()) {
     return {ErrorCode::kNotFound,
-            "the graph does not record for which modules its nodes were made; give inputs and "
-            "outputs of the piece instead"};
+            "the graph does not record which modules its nodes belong to; give inputs and outputs "
+            "of the piece instead"};
   }
   const std::vector<std::string_view> known(modules.begin(), modules.end());
-  return not_found_error("no node was made for the module " + quote(module), module, known);
+  return not_found_error("no node belongs to the module " + quote(module), module, known);
 }
 
 // Returns where each node of the main graph is relative to a module. Errors: kNotFound if the
@@ -174,9 +174,9 @@ class ModuleCut {
         }
       }
       if (!found) {
-        return fail(ErrorCode::kInvalidArgument, "the module " + quote(inner) +
-                                                     ", which is to be left out, has no node in " +
-                                                     quote(module));
+        return fail(ErrorCode::kInvalidArgument,
+                    "the module " + quote(inner) +
+                        " cannot be left out, because it has no node in " + quote(module));
       }
     }
     for (NodeId node = 0; node < graph_.node_count(); ++node) {

@@ -49,7 +49,7 @@ Status ValueGraph::define_values() {
     const std::string& name = graph.input(i).name();
     const auto known = find(name);
     if (!inputs.insert(name).second) {
-      return fail(ErrorCode::kCorrupt, "two graph inputs are called " + quote(name));
+      return fail(ErrorCode::kCorrupt, "two graph inputs are named " + quote(name));
     }
     if (!known) {  // otherwise the initializer is its default value
       TRY(define(name, ValueSource::kInput, static_cast<std::uint32_t>(i)));

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/expression_text.h"
 #include "onnx/graph_facts.h"
 
 namespace onnx_external {
@@ -16,7 +17,7 @@ Result<NameFilter> NameFilter::make(const std::string& expression) {
   NameFilter filter;
   auto made = std::make_shared<const RE2>(expression, quiet);
   if (!made->ok()) {
-    return fail(ErrorCode::kInvalidArgument, made->error());
+    return fail(ErrorCode::kInvalidArgument, invalid_expression_text(made->error()));
   }
   filter.expression_ = std::move(made);
   return filter;

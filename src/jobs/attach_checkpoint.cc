@@ -111,9 +111,9 @@ Result<SaveReport> save_graphs_with_external_data(const SaveTarget& target, Path
                                                   std::span<const GraphToSave> graphs,
                                                   const SaveOptions& options) {
   if (torch_load_paths.empty()) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        "no checkpoint is given; relayout_model() changes the layout of a model's own weights");
+    return fail(ErrorCode::kInvalidArgument,
+                "no checkpoint is given; use relayout_model() to change the layout of a model's "
+                "own weights");
   }
   return attach(target, {{graphs.begin(), graphs.end()}, torch_load_paths}, options);
 }

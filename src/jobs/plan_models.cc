@@ -152,11 +152,11 @@ std::uint64_t hole_bytes(const SourceFile& file, std::uint64_t offset, std::uint
 Status check_made_tensors(const SavePlan& plan, const Checkpoint& checkpoint) {
   for (const PlannedTensor& tensor : plan.tensors) {
     if (kind_of_source(checkpoint, tensor) == StorageKind::kMade) {
-      return fail(
-          ErrorCode::kInvalidArgument,
-          "tensor " + quote(tensor.name) +
-              ": its bytes are produced once, when they are written, but finding equal bytes needs "
-              "them earlier; leave out the search for equal bytes, or pass the tensor in memory");
+      return fail(ErrorCode::kInvalidArgument,
+                  "tensor " + quote(tensor.name) +
+                      ": its bytes are produced once, when they are written, but the search for "
+                      "equal bytes reads them earlier; leave out the search for equal bytes, or "
+                      "pass the tensor in memory");
     }
   }
   return {};

@@ -107,7 +107,7 @@ Status check_options(const SaveOptions& options) {
     if (is_given) {
       return fail(ErrorCode::kInvalidArgument,
                   std::string(name) +
-                      ": applies to the weights of a checkpoint, but none is given; a model's own "
+                      ": applies only to the weights of a checkpoint; without one, a model's own "
                       "weights keep the names and types that its graph states");
     }
   }

@@ -51,16 +51,16 @@ Status check_set_options(const SaveJob& job) {
   }
   if (!job.options.test_data.empty()) {
     return fail(ErrorCode::kInvalidArgument,
-                "recorded inputs belong to one model; save that model alone with its inputs");
+                "recorded inputs belong to a single model; save that model by itself");
   }
   if (!job.options.learn_from.empty() || job.options.learn_from_open != nullptr) {
     return fail(ErrorCode::kInvalidArgument,
-                "an old checkpoint belongs to one graph; learn the map of each graph separately, "
-                "and save the models together with these maps");
+                "an old checkpoint belongs to a single graph; learn the map of each graph "
+                "separately, then save the models together with these maps");
   }
   if (job.options.plan.layout == Layout::kInline) {
     return fail(ErrorCode::kInvalidArgument,
-                "models with inline weights cannot share weights: choose another layout than "
+                "models with inline weights cannot share weights; choose a layout other than "
                 "inline, or save the models one by one");
   }
   return {};
@@ -159,9 +159,9 @@ Status check_is_no_input(const fs::path& model, const Checkpoint& checkpoint) {
   for (const CheckpointFile& file : checkpoint.files()) {
     if (!file.path.empty() &&
         fs::equivalent(model, file.path, ignored)) {  // opens nothing: it may be a device
-      return fail(
-          ErrorCode::kInvalidArgument,
-          model.string() + ": is the checkpoint; choose another name or folder for the model");
+      return fail(ErrorCode::kInvalidArgument, model.string() +
+                                                   ": the model would overwrite the checkpoint; "
+                                                   "choose another name or folder for the model");
     }
   }
   return {};
@@ -179,8 +179,8 @@ Status check_has_codes(const SaveJob& job) {
     }
   }
   return fail(ErrorCode::kInvalidArgument,
-              "there are no codes to keep: none of the weights is quantized; choose int4 or int8, "
-              "or leave out the quantization");
+              "no codes to keep, because none of the weights is quantized; choose int4 or int8, or "
+              "leave out the quantization");
 }
 
 // --- writing -------------------------------------------------------------------------------------

@@ -220,8 +220,8 @@ tl::unexpected<Error> refuse_rivals(const MappingTask& task, const Aligned& best
   if (choices.empty()) {
     message += "; with several graphs, each graph uses the keys under its own name (here " +
                quote(std::string(task.own_name) + ".") +
-               "): give the graphs the names that their keys begin with, or save the graphs one by "
-               "one, each with a prefix";
+               "); rename each graph to the prefix of its keys, or save the graphs one by one, "
+               "each with a prefix";
   }
   return fail_with(ErrorCode::kAmbiguous, std::move(message), std::move(choices));
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/bad_input.h"
+#include "base/expression_text.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/name_map.h"
@@ -203,27 +204,30 @@ Result<Rename> parse_rename(std::string_view text) {
   const std::string where = quote(text);
   const char delimiter = text.size() > 1 ? text[1] : '\0';
   if (!text.starts_with('s') || delimiter == '\0' || delimiter == '\\') {
-    return fail(ErrorCode::kInvalidArgument, where + ": the form is s/RE/REPL/ or s/RE/REPL/g");
+    return fail(ErrorCode::kInvalidArgument,
+                where + " does not have the form s/RE/REPL/ or s/RE/REPL/g");
   }
   std::string_view rest = text.substr(2);
   const std::optional<std::string> pattern = take_part(rest, delimiter);
   const std::optional<std::string> replacement =
       pattern ? take_part(rest, delimiter) : std::nullopt;
   if (!replacement || pattern->empty() || (!rest.empty() && rest != "g")) {
-    return fail(ErrorCode::kInvalidArgument, where + ": the form is s/RE/REPL/ or s/RE/REPL/g");
+    return fail(ErrorCode::kInvalidArgument,
+                where + " does not have the form s/RE/REPL/ or s/RE/REPL/g");
   }
   const std::size_t dollar = replacement->find('$');
   if (dollar != std::string::npos && dollar + 1 < replacement->size() &&
       std::isdigit(static_cast<unsigned char>((*replacement)[dollar + 1])) != 0) {
     const char group = (*replacement)[dollar + 1];
     return fail(ErrorCode::kInvalidArgument,
-                where + ": a group is written \\" + group + " in the replacement, not $" + group);
+                where + ": in the replacement, a group is written \\" + group + ", not $" + group);
   }
   const RE2 expression(*pattern, RE2::Quiet);
   std::string why;
   if (!expression.ok() || !expression.CheckRewriteString(*replacement, &why)) {
-    return fail(ErrorCode::kInvalidArgument,
-                where + ": " + (expression.ok() ? why : expression.error()));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        where + ": " + (expression.ok() ? why : invalid_expression_text(expression.error())));
   }
   return Rename{*pattern, *replacement, rest == "g"};
 }

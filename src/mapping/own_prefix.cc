@@ -105,8 +105,8 @@ Status check_prefix_of_all(std::span<const NamedTask> graphs) {
           ErrorCode::kAmbiguous,
           quote(first->second) + " and " + quote(graph.name) + " would both get the keys under " +
               quote(*options.prefix) + ", but the keys under " + quote(other) +
-              " also match; without a prefix, each graph uses the keys under its own name; or save "
-              "the graphs one by one",
+              " also match; leave out the prefix, so that each graph uses the keys under its own "
+              "name, or save the graphs one by one",
           {{RemedyOption::kIgnore, "^" + RE2::QuoteMeta(other), "if no graph uses these keys"}});
     }
   }

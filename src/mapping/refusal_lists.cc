@@ -261,8 +261,8 @@ void list_held(const MappingTask& task, const Mapping& mapping, Refusal& refusal
   refusal.add_list(ErrorKind::kStale, std::move(items));
   refusal.add_sentence(kPlainExport);
   refusal.add_remedy({RemedyOption::kLearnMap, "OLD",
-                      "with the checkpoint that the graph was exported from, to find by their "
-                      "bytes what the values were computed from"});
+                      "with the checkpoint that the graph was exported from, to find out by "
+                      "content what the values were computed from"});
   // The values may have been computed from keys without a slot.
   if (mapping.keys_with({KeyVerdict::kUnused, KeyVerdict::kUnusedModule}).empty() &&
       !folds_a_key(task, mapping)) {
@@ -340,8 +340,8 @@ void list_unused(const MappingTask& task, const Mapping& mapping, const SlotTrou
     return;  // other values were computed from them, so leaving them out would be wrong
   }
   refusal.add_sentence(
-      "use a graph and a checkpoint of the same model: a model without some of its weights "
-      "computes other results");
+      "use a graph and a checkpoint of the same model, because a model that lacks some of its "
+      "weights computes wrong results");
   refusal.add_remedy({RemedyOption::kIgnore,
                       "^" + escaped(task.keys.keys[unused.front()].name) + "$",
                       "only for keys that are not weights of this model"});

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/expression_text.h"
 #include "base/name_map.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -54,7 +55,7 @@ Status apply_renames(MappingTask& task) {
     std::string why;
     if (!pattern.ok() || !pattern.CheckRewriteString(rename.replacement, &why)) {
       return fail(ErrorCode::kInvalidArgument,
-                  shown + ": " + (pattern.ok() ? why : pattern.error()));
+                  shown + ": " + (pattern.ok() ? why : invalid_expression_text(pattern.error())));
     }
     if (!apply_rename(rename, pattern, task)) {
       return fail(ErrorCode::kNotFound, shown + " matches no key of the checkpoint");
@@ -103,7 +104,7 @@ Status apply_prefix(MappingTask& task) {
     }
   }
   return fail(ErrorCode::kNotFound, "prefix " + quote(*task.options.prefix) +
-                                        ": no key of the checkpoint is under it; " +
+                                        ": no key of the checkpoint begins with it; " +
                                         (task.options.renames.empty() ? "" : "once renamed, ") +
                                         "keys start with " + quote_list(tops, kMaxListed));
 }

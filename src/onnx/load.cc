@@ -108,7 +108,7 @@ Result<SharedModel> parse(google::protobuf::io::ZeroCopyInputStream& stream) {
   google::protobuf::io::CodedInputStream coded(&stream);
   coded.SetTotalBytesLimit(static_cast<int>(kMaxMessageBytes));
   if (!proto->ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage()) {
-    return fail(ErrorCode::kCorrupt, "protobuf does not parse it");
+    return fail(ErrorCode::kCorrupt, "protobuf cannot parse it");
   }
   return proto;
 }

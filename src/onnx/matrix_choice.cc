@@ -410,18 +410,17 @@ Status check_patterns(const QuantizeOptions& options, std::span<const MatrixPlan
     return {};
   }
   return fail(ErrorCode::kNotFound,
-              "these patterns give no quantized weight its scheme: " + idle +
+              "these patterns do not determine the scheme of any quantized weight: " + idle +
                   "; a pattern must match the whole name or key of a weight, such as " +
                   quote(example) + ", that no later pattern matches");
 }
 
 tl::unexpected<Error> nothing_to_quantize(const QuantizeOptions& options) {
   return fail(ErrorCode::kUnsupported,
-              "nothing to quantize: no MatMul, Gemm or Gather of the graph reads a float matrix "
-              "of " +
+              "nothing to quantize: no MatMul, Gemm or Gather reads a float matrix with at least " +
                   std::to_string(options.min_columns) + " columns and " +
                   std::to_string(options.min_rows) +
-                  " rows or more that the options do not exclude");
+                  " rows, other than those that the options exclude");
 }
 
 }  // namespace onnx_external

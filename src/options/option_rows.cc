@@ -87,7 +87,8 @@ Status take_map(CommandOptions& options, const std::string& text) {
     }
     options.save.mapping.map.push_back({text.substr(0, equals), text.substr(equals + 1)});
   } else if (!options.map_file.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "'" + text + "' is a second file");
+    return fail(ErrorCode::kInvalidArgument,
+                "'" + text + "' is a second map file; give at most one");
   } else {
     options.map_file = text;
   }

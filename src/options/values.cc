@@ -31,12 +31,14 @@ Result<std::uint64_t> number_in(const std::string& text, std::uint64_t least, st
 Result<std::uint64_t> size_in(const std::string& text, std::uint64_t least, std::uint64_t most) {
   const auto size = split_size(text);
   if (!size) {
-    return wrong(text, "not a size: a whole number and k, M, G, kB, MB, GB, KiB, MiB or GiB");
+    return wrong(text,
+                 "not a valid size; give a whole number, optionally followed by k, M, G, kB, MB, "
+                 "GB, KiB, MiB or GiB");
   }
   TRY_ASSIGN(const auto digits,
              number_in(std::string(size->digits), least, kMaxSizeOption / size->factor));
   if (digits * size->factor > most) {
-    return wrong(text, "more than " + std::to_string(most) + " bytes");
+    return wrong(text, "more than the maximum of " + std::to_string(most) + " bytes");
   }
   return digits * size->factor;
 }
@@ -44,7 +46,7 @@ Result<std::uint64_t> size_in(const std::string& text, std::uint64_t least, std:
 Result<std::uint64_t> alignment_of(const std::string& text) {
   TRY_ASSIGN(const auto bytes, size_in(text, 1, kMaxAlignment));
   if (bytes < kMinAlignment) {
-    return wrong(text, "less than " + std::to_string(kMinAlignment) + " bytes");
+    return wrong(text, "less than the minimum of " + std::to_string(kMinAlignment) + " bytes");
   }
   if (!std::has_single_bit(bytes)) {
     return wrong(text, "not a power of two");
@@ -55,9 +57,9 @@ Result<std::uint64_t> alignment_of(const std::string& text) {
 Status not_one_of(const std::string& text, const std::string_view* choices, std::size_t count) {
   std::string list;
   for (std::size_t i = 0; i < count; ++i) {
-    list += (list.empty() ? "" : ", ") + std::string(choices[i]);
+    list += (i == 0 ? "" : i + 1 == count ? " or " : ", ") + std::string(choices[i]);
   }
-  return wrong(text, "not one of " + list);
+  return wrong(text, "not a valid choice; choose " + list);
 }
 
 }  // namespace onnx_external

@@ -75,8 +75,8 @@ tl::unexpected<Error> outside(const fs::path& path, const fs::path& out_dir) {
   const fs::path home = target.has_parent_path() ? target.parent_path() : fs::path(".");
   return not_linked(
       ErrorCode::kInvalidArgument,
-      fmt::format("{}: {}is neither in the output folder {} nor below it, where the data of a "
-                  "model has to be; save to {}, or use a layout that copies",
+      fmt::format("{}: {}is outside the output folder {}, but the data of a model must be inside "
+                  "it; save to {}, or use a layout that copies",
                   path.string(),
                   no_link ? "" : "is a symbolic link to " + quote(target.string()) + ", which ",
                   quote(out_dir.string()), quote(home.string())));

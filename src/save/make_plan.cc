@@ -323,7 +323,7 @@ Status check_options(std::span<const Model> models, const PlanOptions& options) 
   }
   if (options.layout == Layout::kInline && models.size() > 1) {
     return fail(ErrorCode::kInvalidArgument,
-                "models with inline weights cannot share weights: choose another layout than "
+                "models with inline weights cannot share weights; choose a layout other than "
                 "inline, or save the models one by one");
   }
   return {};

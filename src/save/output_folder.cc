@@ -250,14 +250,15 @@ Status check_model_entry(const Directory& out, const std::string& model_name, Ov
   }
   if (kind == EntryKind::kOther && !is_link(out, model_name)) {
     return fail(ErrorCode::kAlreadyExists,
-                out.child(model_name) + ": is not a regular file; move it away");
+                out.child(model_name) + ": is not a regular file; move it elsewhere");
   }
   if (kind && overwrite == Overwrite::kRefuse) {
     return fail_with(ErrorCode::kAlreadyExists, out.child(model_name) + ": exists",
                      {{RemedyOption::kOverwrite, "", "replaces it"}});
   }
   if (kind == EntryKind::kFolder) {
-    return fail(ErrorCode::kAlreadyExists, out.child(model_name) + ": is a folder");
+    return fail(ErrorCode::kAlreadyExists,
+                out.child(model_name) + ": is a folder; choose another name");
   }
   return {};
 }
@@ -312,13 +313,13 @@ Status check_set_names(std::span<const std::string> model_names, std::string_vie
     if (!lower.ends_with(kSetModelSuffix)) {
       return fail(ErrorCode::kInvalidArgument,
                   "model name " + quote(name) +
-                      ": if several models share data, it must end with .onnx, because later saves "
-                      "look for such models before they remove data");
+                      ": must end with .onnx if several models share data, because later saves "
+                      "look for models with such names before they remove data");
     }
     if (const auto [duplicate, is_new] = folded.emplace(lower, name); !is_new) {
       return fail(ErrorCode::kInvalidArgument,
                   duplicate->second == name
-                      ? "two models are called " + quote(name) + "; choose different names for them"
+                      ? "two models are named " + quote(name) + "; choose different names for them"
                       : "the model names " + quote(duplicate->second) + " and " + quote(name) +
                             " are the same on some file systems; choose different names");
     }

@@ -102,10 +102,10 @@ Status check_tensor(const ExternalTensor& entry, const TensorView& tensor) {
   }
   return fail(
       ErrorCode::kInvalidArgument,
-      fmt::format("{} {} takes {} bytes, but tensor {} in memory, {} {}, is another type or "
-                  "size",
-                  onnx_type_name(entry.data_type), shape_text(entry.dims), entry.length,
-                  entry.offset, torch_name(tensor.dtype), shape_text(tensor.shape)));
+      fmt::format(
+          "{} {} takes {} bytes, but tensor {} in memory, {} {}, has a different type or size",
+          onnx_type_name(entry.data_type), shape_text(entry.dims), entry.length, entry.offset,
+          torch_name(tensor.dtype), shape_text(tensor.shape)));
 }
 
 Result<OwnWeights> append_own_weights(std::span<const Model> models,

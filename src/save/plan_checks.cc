@@ -117,16 +117,18 @@ std::string wrong_with_link(const PlanOptions& plan, const WriteOptions& write, 
            "checksum";
   }
   if (plan.dedup == Dedup::kContent) {
-    return "finding equal bytes saves nothing with the layout 'link', which copies nothing";
+    return "the layout 'link' copies nothing, so finding equal bytes saves nothing; leave out the "
+           "search for equal bytes";
   }
   if (plan.quantize) {  // other data is written to a file
     return plan.quantize->keep == KeepCodes::kNo
-               ? "weights that a save quantizes are not in a file yet, so they cannot be linked; "
-                 "keep the codes of the checkpoint (keep), or choose another layout"
+               ? "weights that are quantized during the save are not in any file yet, so they "
+                 "cannot be linked; choose 'keep' to keep the codes of the checkpoint, or choose "
+                 "another layout"
                : "";
   }
   if (plan.dtype || casts == Casts::kAllow) {
-    return "a conversion produces new bytes, but the layout 'link' copies none";
+    return "the layout 'link' copies no bytes, so it cannot convert values; choose another layout";
   }
   return "";
 }
@@ -146,7 +148,7 @@ std::string wrong_options(const PlanOptions& plan, const WriteOptions& write, Ca
            std::string(torch_name(*plan.dtype));
   }
   if (plan.dtype && casts == Casts::kAllow) {
-    return "a dtype converts all floats; leave out the cast";
+    return "a dtype already converts all floats; leave out the cast";
   }
   return plan.layout == Layout::kLink ? wrong_with_link(plan, write, casts) : "";
 }
@@ -171,12 +173,10 @@ Status check_complete(const Model& model, const Mapping& mapping, std::string_vi
   LeftOpen found = left_open(model, mapping);
   Refusal refusal;
   if (!found.slots.empty()) {
-    refusal.add_sentence(
-        "no runtime loads a model without them: " +
-        std::string(
-            source.empty()
-                ? "pass the checkpoint that contains them, or a graph that contains its weights"
-                : source));
+    refusal.add_sentence("no runtime can load a model with missing weights: " +
+                         std::string(source.empty() ? "pass the checkpoint that contains their "
+                                                      "data, or a graph that contains its weights"
+                                                    : source));
   }
   if (!found.inputs.empty()) {
     std::string names;
@@ -185,15 +185,15 @@ Status check_complete(const Model& model, const Mapping& mapping, std::string_vi
     }
     names = found.inputs.size() > kMaxListed ? "NAMES" : names;
     refusal.add_sentence(
-        "the exporter turned them into inputs (export_params=False): pass the checkpoint that "
+        "the exporter turned weights into inputs (export_params=False); pass the checkpoint that "
         "contains them");
     refusal.add_remedy(
         {RemedyOption::kInputs, std::move(names), "if the caller supplies them at run time"});
   }
   if (!found.others.empty()) {
     refusal.add_sentence(
-        "a checkpoint cannot fill attributes, sparse initializers or names in functions: export "
-        "the graph again with their data");
+        "a checkpoint cannot fill attributes, sparse initializers or names in functions; export "
+        "the graph again with its data");
   }
   refusal.add_list(ErrorKind::kWithoutData, std::move(found.slots));
   refusal.add_list(ErrorKind::kInputsLikeWeights, std::move(found.inputs));

@@ -325,8 +325,8 @@ class PlanCopier {
                       std::optional<std::uint32_t> computed) {
     if (computed && source.recorded_crc && *computed != *source.recorded_crc) {
       return fail(ErrorCode::kCorrupt,
-                  fmt::format("{}: byte {}: the CRC-32 of the {} bytes is {}, but the file "
-                              "records {}; it is damaged",
+                  fmt::format("{}: byte {}: the CRC-32 of the {} bytes is {}, but the file records "
+                              "{}; the file is damaged",
                               source.file->name(), source.offset, job_.plan.ranges[range].bytes,
                               hex_text(*computed), hex_text(*source.recorded_crc)));
     }

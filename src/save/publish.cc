@@ -233,15 +233,15 @@ Result<Publication> Transaction::publication() {
                                          manifest_name(options_, model.name),
                                          manifest_location(options_, model.name)));
     // If it cannot be read, its data would stay for ever.
-    TRY_ASSIGN_IN("the model to be replaced cannot be read; move that model away", model.replaced,
-                  identity_in_place(out(), model.name));
+    TRY_ASSIGN_IN("the model to be replaced cannot be read; move that model elsewhere",
+                  model.replaced, identity_in_place(out(), model.name));
     if (!model.replaced) {
       continue;
     }
     if (!in_use) {
       TRY_ASSIGN(in_use, new_locations());
     }
-    TRY_ASSIGN_IN("the data of the model to be replaced cannot be read; move that model away",
+    TRY_ASSIGN_IN("the data of the model to be replaced cannot be read; move that model elsewhere",
                   model.old_data, list_data_of(out(), model.name, *model.replaced, *in_use));
     if (model.old_data.empty()) {
       note_data_of_other_tools(model.name, *in_use);

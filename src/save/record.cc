@@ -214,9 +214,9 @@ std::optional<std::string_view> take_line(std::string_view& rest) {
 
 Error of_another_version(const Directory& staging, std::string_view version) {
   return {ErrorCode::kUnsupported,
-          fmt::format("{}: was left by a killed save of version {} of these tools; any save to the "
-                      "folder with that version cleans it up; or remove it, after verify-external "
-                      "has found the models in the folder complete",
+          fmt::format("{}: was left by an interrupted save with version {} of these tools; save to "
+                      "the folder with that version to clean it up, or remove it once "
+                      "verify-external has found the models in the folder complete",
                       staging.path().string(), version)};
 }
 

@@ -80,12 +80,13 @@ Status check_file_sizes(const Directory& out, const TargetNeeds& needs) {
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       largest->bytes > limit.rlim_cur) {
-    return too_large(limit.rlim_cur, "this process can write only files of at most (ulimit -f)");
+    return too_large(limit.rlim_cur,
+                     "the largest file that this process can write (ulimit -f) has");
   }
   struct statfs system {};
   if (::fstatfs(out.fd(), &system) == 0 && system.f_type == MSDOS_SUPER_MAGIC &&
       largest->bytes > kMaxFatFileBytes) {
-    return too_large(kMaxFatFileBytes, "files on a FAT file system have at most");
+    return too_large(kMaxFatFileBytes, "the largest file on a FAT file system has");
   }
   return {};
 }

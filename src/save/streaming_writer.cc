@@ -122,7 +122,7 @@ struct Writer::State {
     const std::lock_guard<std::mutex> lock(mutex);
     const auto [entry, is_new] = added.try_emplace(tensor.name());
     if (!is_new) {
-      return fail(ErrorCode::kInvalidArgument, tensor.where() + ": was added before");
+      return fail(ErrorCode::kInvalidArgument, tensor.where() + ": was already added");
     }
     entry->second.bytes = tensor.bytes();
     if (!tensor.is_inline()) {

@@ -200,7 +200,7 @@ class SetMatcher {
     const std::vector<std::string> left = unused_of(leaves);
     const std::string& name = inputs_[static_cast<std::size_t>(empty - feeds.begin())].name;
     return mismatch("no recorded value matches input " + quote(name) +
-                    (left.empty() ? "; record it too"
+                    (left.empty() ? "; record it as well"
                                   : "; recorded values that match no input: " +
                                         quote_list(left, kListedNames)));
   }
@@ -304,8 +304,8 @@ Status check_guesses(const TestData& data) {
   std::vector<std::string> fixed;
   for (const DimensionGuess& one : data.dimensions) {
     if (one.verdict == DimensionVerdict::kMustBeSymbolic) {
-      fixed.push_back(fmt::format("dimension {} of input {} is {}, but recorded {}", one.axis,
-                                  quote(one.input), one.graph, shape_text(one.seen)));
+      fixed.push_back(fmt::format("dimension {} of input {} is {}, but the recorded sizes are {}",
+                                  one.axis, quote(one.input), one.graph, shape_text(one.seen)));
     }
   }
   if (fixed.empty()) {
@@ -318,8 +318,8 @@ Status check_guesses(const TestData& data) {
   if (fixed.size() > kListedNames) {
     text += fmt::format("; and {} more", fixed.size() - kListedNames);
   }
-  return mismatch("the graph fixes dimensions that vary: " + text +
-                  "; export these dimensions as dynamic");
+  return mismatch("the graph fixes dimensions that vary (" + text +
+                  "); export these dimensions as dynamic");
 }
 
 Status check_set(std::span<const GraphInput> inputs, const TestDataSet& set) {

@@ -116,8 +116,9 @@ Status check_sets(const RecordedInputs& inputs, const Directory& out, Overwrite 
                        {{RemedyOption::kOverwrite, "", "replaces it"}});
     }
     if (kind && !holds_only_inputs(out, name)) {
-      return fail(ErrorCode::kAlreadyExists,
-                  out.child(name) + ": contains more than recorded inputs; move it away");
+      return fail(
+          ErrorCode::kAlreadyExists,
+          out.child(name) + ": is not a folder with only recorded inputs; move it elsewhere");
     }
   }
   return {};

@@ -145,7 +145,7 @@ ManifestFacts match_manifest(const Manifest& manifest, const std::string& locati
     } else {
       facts.unplaced.push_back(
           {FindingCode::kManifest, name_in_finding(record.slot), name_in_finding(location),
-           duplicate ? "it is in the manifest twice"
+           duplicate ? "the manifest lists it twice"
                      : "it is in the manifest, but the model has no such initializer"});
     }
   }

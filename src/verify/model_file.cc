@@ -38,8 +38,8 @@ Result<std::filesystem::path> find_model(const std::filesystem::path& path) {
   }
   const auto usual = std::find(models.begin(), models.end(), "model.onnx");
   if (models.size() > 1 && usual == models.end()) {
-    return fail(ErrorCode::kAmbiguous, path.string() + ": contains several models: " +
-                                           quote_list(models, kMostNamed) + "; choose one");
+    return fail(ErrorCode::kAmbiguous, path.string() + ": contains several models (" +
+                                           quote_list(models, kMostNamed) + "); choose one");
   }
   return path / (usual != models.end() ? *usual : models.front());
 }

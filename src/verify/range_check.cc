@@ -66,7 +66,7 @@ class ChunkReader {
         wanted.file != nullptr && wanted.offset == check_.offset && wanted.file->same_file(*file);
     if (options_.compare == Compare::kPlaces) {
       if (wanted.tensor != nullptr && !answer.own) {
-        answer.fault = {FindingCode::kBytesDiffer, "it is not the same range as in the checkpoint"};
+        answer.fault = {FindingCode::kBytesDiffer, "its range differs from that in the checkpoint"};
       }
       return meter.step(chunk_.length);
     }

@@ -44,8 +44,8 @@ Result<std::optional<FoundManifest>> manifest_of(ModelFile& model,
   if (found && !found->manifest) {
     Error error = found->manifest.error();
     error.message +=
-        "; it cannot show whether the model's bytes are those that were saved; to continue without "
-        "the manifest, remove it";
+        "; without a readable manifest, changes to the model's bytes cannot be detected; to "
+        "continue anyway, remove it";
     return fail(std::move(error));
   }
   return found;
@@ -56,12 +56,11 @@ std::string path_of(const ModelFile& file, const std::string& location) {
 }
 
 Error changed_since(const ModelFile& file, const FoundManifest& found) {
-  return Error{
-      ErrorCode::kMismatch,
-      (file.folder / file.name).string() + ": is not the file that its manifest " +
-          path_of(file, found.location) +
-          " was written for: the model was damaged or changed afterwards, or the manifest belongs "
-          "to another model; restore the model, or remove the manifest to use this model"};
+  return Error{ErrorCode::kMismatch,
+               (file.folder / file.name).string() + ": does not match its manifest " +
+                   path_of(file, found.location) +
+                   "; the model was damaged or changed after it was saved, or the manifest belongs "
+                   "to another model: restore the model, or remove the manifest to use this model"};
 }
 
 Error contradicted(const ModelFile& file, const FoundManifest& found, const ListedTensor& tensor,

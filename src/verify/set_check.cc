@@ -109,9 +109,9 @@ bool report_if_mixed(const Directory& folder, const ModelFile& model, const Mani
   }
   const auto names = models_of_other_saves(folder, model, *manifest);
   if (!names.empty()) {
-    report_mixed(names,
-                 "was saved together with another version of this model; save both models again",
-                 findings);
+    report_mixed(
+        names, "was saved together with a different version of this model; save both models again",
+        findings);
   }
   return !names.empty();
 }

@@ -22,6 +22,14 @@ std::string mismatch_text(const std::string& text) {
              : lower_first(text);
 }
 
+// "--a excludes --b" becomes "--a cannot be combined with --b".
+std::string excluded_text(std::string text) {
+  constexpr std::string_view kExcludes = " excludes ";
+  const std::size_t at = text.find(kExcludes);
+  return at == std::string::npos ? text
+                                 : text.replace(at, kExcludes.size(), " cannot be combined with ");
+}
+
 using Texts = std::vector<std::string>;
 
 std::function<void(const Texts&)> for_each(const CommandLine::TakeText& take) {
@@ -102,6 +110,8 @@ CommandLine::Parsed CommandLine::parse(int argc, char** argv) {
     return {Outcome::kVersion, ""};
   } catch (const CLI::ArgumentMismatch& error) {
     return {Outcome::kWrong, mismatch_text(error.what())};
+  } catch (const CLI::ExcludesError& error) {
+    return {Outcome::kWrong, excluded_text(error.what())};
   } catch (const CLI::ParseError& error) {
     return {Outcome::kWrong, lower_first(error.what())};
   }

@@ -80,10 +80,11 @@ std::string wrong_graph_names(std::span<const GraphToSave> graphs) {
         continue;
       }
       if (path_of(graphs[i]) == path_of(graphs[j])) {
-        return fmt::format("{}: is given twice", quote(path_of(graphs[i]).string()));
+        return fmt::format("{} is passed twice; pass each graph once",
+                           quote(path_of(graphs[i]).string()));
       }
       return fmt::format(
-          "two graphs are called {}: give them different names, NAME.onnx={} OTHER.onnx={}",
+          "two graphs are named {}; give them different names: NAME.onnx={} OTHER.onnx={}",
           quote(graphs[i].model_name), path_of(graphs[j]).string(), path_of(graphs[i]).string());
     }
   }

@@ -40,7 +40,7 @@ CommandLine::TakeText taker_of_names(const OptionRow& row, CommandOptions& optio
         for (std::size_t start = 0; start <= text.size();) {
           const std::size_t comma = std::min(text.find(',', start), text.size());
           if (comma == start) {
-            refuse(name, "an empty name");
+            refuse(name, "contains an empty name");
           }
           take(text.substr(start, comma - start));
           start = comma + 1;

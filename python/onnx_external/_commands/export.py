@@ -399,7 +399,7 @@ def _refuse_at_once(given: argparse.Namespace) -> list[str]:
     """Report errors that are detected without torch, and return the notes to print."""
     for option in ("--quantize-weights", "--keep-float"):
         if given.quantize is None and vars(given)[option[2:].replace("-", "_")]:
-            raise InvalidArgumentError(f"{option}: needs --quantize, which is not given")
+            raise InvalidArgumentError(f"{option}: requires --quantize")
     with (
         as_folder(Path(given.folder), with_tokenizer=False) as folder,
         as_folder(given.base, with_tokenizer=False) as base,

@@ -44,7 +44,7 @@ def _size_of(text: str) -> tuple[str, list[int]]:
     try:
         return name, [int(size) for size in sizes.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text}: {sizes} is not a size") from None
+        raise argparse.ArgumentTypeError(f"{text}: {sizes} is not a valid size") from None
 
 
 def _range_of(text: str) -> tuple[str, tuple[float, float]]:
@@ -189,7 +189,7 @@ def _verdict(each: ComparedOutput) -> str:
 
 
 def _specials(each: ComparedOutput) -> str:
-    """Return the counts of NaN and infinity as "nan MODEL/EXPECTED", and of masked elements."""
+    """Return the counts of NaN, infinity (each as "nan MODEL/EXPECTED") and masked elements."""
     counts = (each.nan, each.expected_nan), (each.inf, each.expected_inf)
     told = [
         f"{word} {one}/{other}"

@@ -183,7 +183,7 @@ def _check_size(forms: Sequence[Form], name: str) -> None:
     inside = {node.id for each in sizes for node in _names_in(each)}
     if name not in places and name not in sizes and name not in inside:
         fixed = ", ".join(f"{form.name} {shape_text(form.shape)}" for form in forms)
-        known = f"there are {', '.join(sizes)}" if sizes else f"the model fixes all: {fixed}"
+        known = f"available: {', '.join(sizes)}" if sizes else f"the model fixes all: {fixed}"
         raise InvalidArgumentError(f"dims: no input has the size {name!r}; {known}")
 
 
@@ -192,7 +192,9 @@ def _refuse_unknown(forms: Sequence[Form], making: Making) -> None:
         _check_size(forms, name)
         numbers = [given] if isinstance(given, int) else list(given)
         if not numbers or min(numbers) < 0:
-            raise InvalidArgumentError(f"dims: {name}: {given} is not a size, or a list of sizes")
+            raise InvalidArgumentError(
+                f"dims: {name}: {given} is neither a size nor a list of sizes"
+            )
     if making.sets is not None and not 1 <= making.sets <= _MOST_SETS:
         raise InvalidArgumentError(
             f"sets: {making.sets} is not a number of sets; use 1 to {_MOST_SETS:,}"
@@ -203,7 +205,7 @@ def _refuse_unknown(forms: Sequence[Form], making: Making) -> None:
     for name, limits in making.ranges.items():
         if name not in names:
             raise InvalidArgumentError(
-                f"ranges: no input has the name {name!r}; there are {', '.join(names)}"
+                f"ranges: no input has the name {name!r}; available: {', '.join(names)}"
             )
         if not limits[0] <= limits[1]:
             raise InvalidArgumentError(f"ranges: {name}: {limits[0]} is larger than {limits[1]}")

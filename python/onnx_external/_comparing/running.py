@@ -214,7 +214,7 @@ class Session:
         optional = {form.name for form in self.inputs if form.type.startswith("optional(")}
         if not set(missing) <= optional:
             raise MismatchError(
-                f"{self.name}, {what}: no value for {', '.join(missing)}; there are values for "
+                f"{self.name}, {what}: no value for {', '.join(missing)}; values are given for "
                 f"{', '.join(given) or 'nothing'}"
             )
         return {

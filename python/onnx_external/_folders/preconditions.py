@@ -126,7 +126,7 @@ def _refuse_inline(config: Mapping[str, Any], how: Mapping[str, Any]) -> None:
     if how["task"] is None and generates and several:  # a class of a task may have one graph
         raise InvalidArgumentError(
             "layout: the graphs of this model share their data files, and models with inline "
-            "weights cannot share them; choose another layout than inline"
+            "weights cannot share them; choose a layout other than inline"
         )
 
 

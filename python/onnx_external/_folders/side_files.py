@@ -136,6 +136,6 @@ def refuse_copies(files: Iterable[SideFile], folder: Path, overwrite: bool) -> N
             raise ReadWriteError(f"{target}: cannot be written: {error.strerror}") from error
         if kind not in (stat.S_IFREG, stat.S_IFLNK):
             what = "a folder" if kind == stat.S_IFDIR else "not a regular file"
-            raise ExistsError(f"{target}: is {what}; move it away")
+            raise ExistsError(f"{target}: is {what}; move it elsewhere")
         if not overwrite:
             raise ExistsError(f"{target}: exists; overwrite=True replaces it")

@@ -110,7 +110,7 @@ class _Resizing:
             for each in (low, high)
         )
         if value.dtype is not _FLOAT:
-            raise CannotLowerError("it resizes another type than float32")
+            raise CannotLowerError("it resizes a type other than float32")
         step = make("Mul", make("Sub", other, one), weight, shape=self._form())
         return make("Add", one, step, shape=self._form())
 

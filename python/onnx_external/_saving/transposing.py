@@ -45,7 +45,7 @@ def wanted(
     if layout == "link":
         return False
     if weights is None:
-        reason = "no weights are given; weights=module.state_dict() gives those of a module"
+        reason = "no weights are given; pass those of a module with weights=module.state_dict()"
     elif models is None:
         reason = (
             "the model is neither an ONNXProgram of torch.onnx.export nor an onnx_ir.Model; "

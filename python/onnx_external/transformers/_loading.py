@@ -280,7 +280,7 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
     if unused and is_made(folder):  # its config was made to take all of them
         raise MappingError(
             f"{folder}: has {len(unused)} tensors that {type(model).__name__} does not use: "
-            f"{', '.join(unused[:8])}; without these tensors, it would be another model"
+            f"{', '.join(unused[:8])}; without these tensors, it would be a different model"
         )
     if task == TASK:
         notes = [note for note in notes if "modules.json" not in note]

@@ -45,7 +45,7 @@ def test_a_folder_means_the_only_model_in_it(folder: Path) -> None:
 
 def test_a_folder_without_a_checkpoint_is_inspected_as_its_model(folder: Path) -> None:
     assert oe.inspect(folder / "one").to_dict() == oe.inspect(folder / "one/model.onnx").to_dict()
-    with pytest.raises(oe.Error, match=r"several models: 'a\.onnx', 'b\.onnx'; choose one"):
+    with pytest.raises(oe.Error, match=r"several models \('a\.onnx', 'b\.onnx'\); choose one"):
         oe.inspect(folder / "two")
     with pytest.raises(oe.NotFoundError, match="no checkpoint file in this folder"):
         oe.inspect(folder)

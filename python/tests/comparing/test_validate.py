@@ -281,7 +281,7 @@ def test_what_cannot_run_says_why(tmp_path: Path) -> None:
         oe.validate(model)
     with pytest.raises(oe.InvalidArgumentError, match=r"give sizes for rows: dims=\{NAME: SIZE\}$"):
         oe.validate(model, model)
-    with pytest.raises(oe.InvalidArgumentError, match="'columns'; there are rows"):
+    with pytest.raises(oe.InvalidArgumentError, match="'columns'; available: rows"):
         oe.validate(model, model, dims={"rows": 1, "columns": 2})
     with pytest.raises(oe.InvalidArgumentError, match="no input has the name 'w'"):
         oe.validate(model, model, dims={"rows": 1}, ranges={"w": (0, 1)})

@@ -217,10 +217,10 @@ def test_weights_inside_of_several_graphs_are_refused_before_a_folder_is_loaded(
     folder = folder_of(tmp_path / "model", **more)
     monkeypatch.setattr(exporting, "load", never)
     kinds: Any = oe.InvalidArgumentError if told else AssertionError
-    words = "another layout than inline" if told else "it was begun"
+    words = "a layout other than inline" if told else "it was begun"
     with pytest.raises(kinds, match=words):
         oe.transformers.export(folder, tmp_path / "out", layout="inline", **options)
     if told:
         given = [f"--{name}={value}" for name, value in options.items()]
         done = commands.run("export", folder, "-o", tmp_path / "out", "--layout=inline", *given)
-        assert done.returncode == 1 and "another layout than inline" in done.stderr
+        assert done.returncode == 1 and "a layout other than inline" in done.stderr

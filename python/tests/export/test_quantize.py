@@ -118,7 +118,7 @@ def test_a_pattern_for_a_scheme_that_decides_nothing_is_an_error(
     oe.torch.export(module, (torch.from_numpy(IDS),), tmp_path)
     for weights in ({"bakc.*": "int8"}, {"back.*": "int4/32", "*": "int8"}):
         how = oe.Quantize("int4", weights=weights)
-        with pytest.raises(oe.NotFoundError, match=r"its scheme: 'ba(kc|ck)\.\*'; "):
+        with pytest.raises(oe.NotFoundError, match=r"any quantized weight: 'ba(kc|ck)\.\*'; "):
             oe.save(tmp_path / "model.onnx", tmp_path / "out", quantize=how)
     with pytest.raises(oe.InvalidArgumentError, match="the weights 'back': 'int3' is not a"):
         oe.plan(tmp_path / "model.onnx", quantize=oe.Quantize("int4", weights={"back": "int3"}))

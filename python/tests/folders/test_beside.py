@@ -104,7 +104,7 @@ def test_what_cannot_be_replaced_is_refused_and_nothing_changes(
     there = tree(tmp_path)
     how: dict[str, Any] = dict.fromkeys(("graphs", "task", "dtype", "quantize"))
     how |= {"layout": "single", "clients": (), "variants": (), "overwrite": True, "dry_run": False}
-    with pytest.raises(oe.ExistsError, match=r"tokenizer\.json: is .*move it away"):
+    with pytest.raises(oe.ExistsError, match=r"tokenizer\.json: is .*move it elsewhere"):
         requested([tmp_path / "source"], saving.folder, how)
     with pytest.raises(oe.ExistsError, match=r"tokenizer\.json"):
         saving.plan({**OPTIONS, "overwrite": True})

@@ -304,7 +304,7 @@ Result<Chosen> choose_programs(const ZipArchive& zip, const OpenOptions& options
   }
   if (std::find(all.begin(), all.end(), options.key) == all.end()) {
     return fail(ErrorCode::kNotFound, zip.name() + ": no exported program " + quote(options.key) +
-                                          "; there are " + quote_list(all, kMaxListedPrograms));
+                                          "; available: " + quote_list(all, kMaxListedPrograms));
   }
   return Chosen{.programs = {options.key}};
 }

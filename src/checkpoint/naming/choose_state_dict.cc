@@ -282,16 +282,16 @@ Result<NodeId> choose_by_key(const Pickle& pickle, const ClassFlattening* classe
     return fail(ErrorCode::kAmbiguous, "there are two dicts at the key " + quote(key));
   }
   if (search.met_tensor) {
-    return fail(
-        ErrorCode::kNotFound,
-        "the key " + quote(key) + " is one tensor; pass the key of the dict that contains it");
+    return fail(ErrorCode::kNotFound,
+                "the key " + quote(key) +
+                    " leads to a single tensor; pass the key of the dict that contains it");
   }
   TRY_ASSIGN(const auto reached, Chooser{pickle, classes}.candidates());
   const std::vector<std::size_t> found = with_tensors(reached);
   return fail(ErrorCode::kNotFound,
               "no dict at the key " + quote(key) +
                   (found.empty() ? std::string(", nor at any other key")
-                                 : "; there are " + list_candidates(pickle, reached, found)));
+                                 : "; available: " + list_candidates(pickle, reached, found)));
 }
 
 }  // namespace onnx_external

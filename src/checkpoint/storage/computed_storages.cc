@@ -19,8 +19,7 @@ Status MemoryBudget::take(std::uint64_t count, std::uint64_t each) {
     return fail_with(
         ErrorCode::kUnsupported,
         "the part of it that has to be kept in memory or summed up is larger than its file allows",
-        {{RemedyOption::kMaxExpand, "N",
-          "if the file is trusted, and may expand to N times its size"}});
+        {{RemedyOption::kMaxExpand, "N", "to allow N times the size, if the file is trusted"}});
   }
   part_.kept_bytes = *kept;
   return {};

@@ -42,12 +42,11 @@ Status check_expanded(const std::string& what, std::uint64_t bytes, std::uint64_
   if (!expands_too_far(bytes, stored, max_expand)) {
     return {};
   }
-  return fail_with(ErrorCode::kUnsupported,
-                   what + " have " + size_text(bytes) + ", in files that store " +
-                       size_text(stored) + "; at most " + std::to_string(max_expand) +
-                       " times that size is allowed",
-                   {{RemedyOption::kMaxExpand, "N",
-                     "if the files are trusted, and may expand to N times their size"}});
+  return fail_with(
+      ErrorCode::kUnsupported,
+      what + " have " + size_text(bytes) + ", in files that store " + size_text(stored) +
+          "; at most " + std::to_string(max_expand) + " times that size is allowed",
+      {{RemedyOption::kMaxExpand, "N", "to allow N times the size, if the files are trusted"}});
 }
 
 Status check_tensor_expansion(const FileContents& all, std::uint64_t max_expand,
@@ -69,12 +68,12 @@ Status check_tensor_expansion(const FileContents& all, std::uint64_t max_expand,
     return fail_in(where, total.error());
   }
   if (is_too_much(*total)) {
-    return fail_with(ErrorCode::kUnsupported,
-                     where + ": the tensors have " + size_text(*total) + ", expanded from " +
-                         size_text(files) + "; at most " + std::to_string(max_expand) +
-                         " times that size is allowed",
-                     {{RemedyOption::kMaxExpand, "N",
-                       "if the file is trusted, and may expand to N times its size"}});
+    return fail_with(
+        ErrorCode::kUnsupported,
+        where + ": the tensors take up " + size_text(*total) + ", expanded from " +
+            size_text(files) + "; at most " + std::to_string(max_expand) +
+            " times that size is allowed",
+        {{RemedyOption::kMaxExpand, "N", "to allow N times the size, if the file is trusted"}});
   }
   return {};
 }

@@ -136,10 +136,9 @@ Status check_weights(const QuantizeOptions& options) {
   for (const WeightScheme& each : options.weights) {
     TRY_IN("the weights " + quote(each.pattern), check_scheme(each.scheme));
     if (each.pattern.empty() || each.scheme.kept) {
-      return wrong_scheme(
-          each.pattern.empty()
-              ? "a pattern of weights with their own scheme is empty; '*' matches all"
-              : "kept codes have the scheme of the checkpoint");
+      return wrong_scheme(each.pattern.empty() ? "the pattern of weights with their own scheme is "
+                                                 "empty; use '*' to match all weights"
+                                               : "kept codes have the scheme of the checkpoint");
     }
   }
   if (!options.weights.empty() && options.keep == KeepCodes::kElseFloat) {
@@ -160,7 +159,7 @@ Result<Scheme> read_scheme(std::string_view text, std::string_view examples) {
   }
   if (!is_known) {
     return wrong_scheme(
-        fmt::format("{} is not a quantization; examples are 'int4', 'int8', 'int4/32'{}",
+        fmt::format("{} is not a valid quantization; examples are 'int4', 'int8', 'int4/32'{}",
                     quote(text), examples));
   }
   TRY(check_scheme(*scheme));
@@ -295,7 +294,8 @@ Status check_options(const QuantizeOptions& options) {
     return wrong_scheme("the smallest number of rows and columns must be at least 1");
   }
   if (is_among(options.keep_float, std::string())) {
-    return wrong_scheme("a pattern of weights that are not quantized is empty; '*' matches all");
+    return wrong_scheme(
+        "the pattern of weights that are not quantized is empty; use '*' to match all weights");
   }
   return check_weights(options);
 }

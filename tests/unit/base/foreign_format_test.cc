@@ -64,9 +64,9 @@ TEST(ForeignFormat, AServersAnswerIsReportedWithItsText) {
             "a server's error message (XML)");
   EXPECT_EQ(what("<?xml version='1.0'?><net name='m' version='11'>"), "an OpenVINO graph (.xml)");
   EXPECT_EQ(what("Entry not found"),
-            "text that begins 'Entry not found', perhaps a server's message");
+            "text that begins with 'Entry not found', perhaps a server's message");
   EXPECT_EQ(what("Invalid username or password.\nsecond line"),
-            "text that begins 'Invalid username or password.', perhaps a server's message");
+            "text that begins with 'Invalid username or password.', perhaps a server's message");
   EXPECT_EQ(what(" \n\n "), "blanks");
 }
 
@@ -78,7 +78,7 @@ TEST(ForeignFormat, TextIsCutBetweenCharacters) {
   for (std::size_t bytes = 300; bytes < 304; ++bytes) {
     const auto found = foreign_format(text.substr(0, bytes));
     ASSERT_TRUE(found) << bytes;
-    EXPECT_NE(found->what.find("begins '\u00e9"), std::string::npos);
+    EXPECT_NE(found->what.find("begins with '\u00e9"), std::string::npos);
     EXPECT_EQ(found->what.find("\\x"), std::string::npos);
   }
 }

@@ -37,15 +37,15 @@ TEST(SimilarFiles, NameTheSameFileInAnotherSpelling) {
   };
   for (const auto& [wanted, there] : spellings) {
     EXPECT_EQ(text_for(wanted, {there, "model.onnx", "other.data"}),
-              "; '" + there + "' is there: rename it to '" + wanted + "'");
+              "; the folder contains '" + there + "': rename it to '" + wanted + "'");
   }
 }
 
 TEST(SimilarFiles, NameWhatWasRenamedWithItsModel) {
   EXPECT_THAT(text_for("model.onnx.data", {"decoder.onnx.data", "decoder.onnx", "config.json"}),
-              HasSubstr("'decoder.onnx.data' is there; if it is this file, rename it"));
+              HasSubstr("the folder contains 'decoder.onnx.data'; if it is this file, rename it"));
   EXPECT_THAT(text_for("weights.bin", {"decoder.onnx.data", "decoder.onnx"}),
-              HasSubstr("'decoder.onnx.data' is there"));
+              HasSubstr("the folder contains 'decoder.onnx.data'"));
 }
 
 TEST(SimilarFiles, SayThatADownloadWasNotCompleted) {
@@ -66,16 +66,16 @@ TEST(OpenDataFile, NamesTheFileThatIsThere) {
   dir.write("sub/A.data", "x");
   const auto folder = Directory::open(dir.path());
   EXPECT_THAT(open_data_file(*folder, "model.onnx.data"),
-              FailsWith(ErrorCode::kNotFound, "'model.onnx_data' is there"));
+              FailsWith(ErrorCode::kNotFound, "the folder contains 'model.onnx_data'"));
   EXPECT_THAT(open_data_file(*folder, "sub/a.data"),
-              FailsWith(ErrorCode::kNotFound, "'A.data' is there"));
+              FailsWith(ErrorCode::kNotFound, "the folder contains 'A.data'"));
   EXPECT_THAT(open_data_file(*folder, "gone/model.onnx_data"),
               FailsWith(ErrorCode::kNotFound, "is next to the model"));
   std::filesystem::create_symlink("../blobs/none", dir.path() / "model.onnx.data");
   EXPECT_THAT(open_data_file(*folder, "model.onnx.data"),
               FailsWith(ErrorCode::kInvalidArgument, "the link is broken"));
   EXPECT_THAT(open_data_file(*folder, "model.onnx.data"),
-              FailsWith(ErrorCode::kInvalidArgument, "'model.onnx_data' is there"));
+              FailsWith(ErrorCode::kInvalidArgument, "the folder contains 'model.onnx_data'"));
 }
 
 }  // namespace

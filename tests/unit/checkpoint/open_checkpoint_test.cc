@@ -136,7 +136,7 @@ TEST(OpenCheckpoint, NamesTheFormatsThatItDoesNotRead) {
   using namespace std::string_literals;
   EXPECT_THAT(message("\x1f\x8b\x08\x00"s), HasSubstr("x.pt: compressed with gzip; unpack it"));
   EXPECT_THAT(message(""), HasSubstr("empty file"));
-  EXPECT_THAT(message("hello"), HasSubstr("text that begins 'hello'"));
+  EXPECT_THAT(message("hello"), HasSubstr("text that begins with 'hello'"));
   EXPECT_THAT(message("\x91\x92\x93"s), HasSubstr("known format"));
   EXPECT_THAT(message(std::string(600, '\0')), HasSubstr("begins with zeros, like a file whose"));
   EXPECT_THAT(message("PK\x03\x04" + std::string(600, '\0')), HasSubstr("ends with zeros"));
@@ -236,7 +236,7 @@ TEST_F(Folder, GivesFilesOfAVariantOnlyIfItIsNamed) {
   using ::testing::HasSubstr;
   write("model.fp16.safetensors");
   EXPECT_THAT(taken(),
-              HasSubstr("the folder contains files of variants: 'model.fp16.safetensors'"));
+              HasSubstr("the folder has only files of variants: 'model.fp16.safetensors'"));
   EXPECT_EQ(taken("fp16"), "model.fp16.safetensors");
   EXPECT_THAT(taken("bf16"), HasSubstr("no file for the variant 'bf16'"));
   EXPECT_THAT(taken("../x"), HasSubstr("variant: 'model.../x.safetensors': contains a slash"));

@@ -169,7 +169,7 @@ TEST(ProvidedTensors, MayBeEmptyWithoutAnAddress) {
 TEST(ProvidedTensors, WithNamesThatNoKeyMayHaveAreRefused) {
   const auto text = bytes_upwards(6);
   EXPECT_THAT(checkpoint_of({matrix("w", text), matrix("v", text), matrix("w", text)}),
-              FailsWith(ErrorCode::kInvalidArgument, "tensor 'w': is given twice"));
+              FailsWith(ErrorCode::kInvalidArgument, "tensor 'w' is passed twice"));
   EXPECT_EQ(refusal(matrix("", text)), "tensor '': has no name");
   EXPECT_EQ(refusal(matrix("\xff", text)), "tensor '\\xff': its name is not UTF-8");
 }

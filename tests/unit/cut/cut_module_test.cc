@@ -195,7 +195,7 @@ TEST(CutModule, IsRefusedIfThereIsNoneOfTheName) {
   GraphBuilder bare;
   bare.input("x", kFloat, {1}).node("Neg", {"x"}, {"y"}).output("y", kFloat, {1});
   EXPECT_THAT(cut_module(bare.model(), "layer"),
-              FailsWith(ErrorCode::kNotFound, "does not record for which modules"));
+              FailsWith(ErrorCode::kNotFound, "does not record which modules"));
 }
 
 TEST(CutModule, IsRefusedIfNothingUsesItsResults) {

@@ -122,7 +122,7 @@ TEST(CutValues, AreRefusedIfTheyAreNoInputsOrOutputs) {
   EXPECT_THAT(cut_between(chain(), {"a"}, {"a"}),
               FailsWith(ErrorCode::kInvalidArgument, "both input and output"));
   EXPECT_THAT(cut_between(chain(), {"a", "a"}, {"c"}),
-              FailsWith(ErrorCode::kInvalidArgument, "'a' is given twice"));
+              FailsWith(ErrorCode::kInvalidArgument, "'a' is listed twice"));
   EXPECT_THAT(cut_between(chain(), {"a", "unused"}, {"c"}),
               FailsWith(ErrorCode::kInvalidArgument, "no output depends on the input 'unused'"));
   EXPECT_THAT(cut_between(chain(), {"a"}, {"bais"}), FailsWith(ErrorCode::kNotFound, "'bias'"));
@@ -137,7 +137,7 @@ TEST(CutValues, AreRefusedIfANodeWouldMakeAnInputAgain) {
   b.input("x", kFloat, {2}).node("Split", {"x"}, {"left", "right"});
   b.node("Add", {"left", "right"}, {"y"}).output("y", kFloat, {1});
   EXPECT_THAT(cut_between(b.model(), {"x", "left"}, {"y"}),
-              FailsWith(ErrorCode::kInvalidArgument, "'left' is made by 'Split' 'Split_0'"));
+              FailsWith(ErrorCode::kInvalidArgument, "'left' is computed by 'Split' 'Split_0'"));
 }
 
 TEST(CutValues, GetTheElementTypeThatOperatorsImplyIfNoneIsStated) {

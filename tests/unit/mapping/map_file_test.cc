@@ -137,11 +137,14 @@ TEST(Rename, ReadsTheFormsOfSed) {
 
 TEST(Rename, RefusesOtherForms) {
   for (const char* text : {"", "s", "s/a", "s/a/b", "s//b/", "y/a/b/", "s/a/b/x"}) {
-    EXPECT_THAT(parse_rename(text), FailsWith(ErrorCode::kInvalidArgument, "the form is")) << text;
+    EXPECT_THAT(parse_rename(text),
+                FailsWith(ErrorCode::kInvalidArgument, "does not have the form"))
+        << text;
   }
   EXPECT_FALSE(parse_rename("s/(/b/").has_value());
   EXPECT_THAT(parse_rename("s/(a)/b$1/"),
-              FailsWith(ErrorCode::kInvalidArgument, R"(written \1 in the replacement, not $1)"));
+              FailsWith(ErrorCode::kInvalidArgument,
+                        R"(in the replacement, a group is written \1, not $1)"));
   EXPECT_FALSE(parse_rename(R"(s/a/\9/)").has_value());
 }
 

@@ -75,7 +75,8 @@ TEST(Options, EachChoiceIsTakenAndEachOtherWordIsNot) {
       const Status status = row.take(options, "nothing");
       ASSERT_FALSE(status) << row.name;
       EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
-      EXPECT_THAT(status.error().message, testing::StartsWith("'nothing' is not one of "));
+      EXPECT_THAT(status.error().message,
+                  testing::StartsWith("'nothing' is not a valid choice; choose "));
     }
   }
 }
@@ -122,9 +123,10 @@ TEST(Options, WrongValuesAreRefusedInWords) {
       {"max-expand", "0", "'0' is not a whole number from 1 to 1000000000000"},
       {"max-shard-size", "0", "'0' is not a whole number from 1 to 4611686018427387904"},
       {"max-shard-size", "5 TB",
-       "'5 TB' is not a size: a whole number and k, M, G, kB, MB, GB, KiB, MiB or GiB"},
-      {"inline-below", "2MiB", "'2MiB' is more than 1048576 bytes"},
-      {"align", "8", "'8' is less than 16 bytes"},
+       "'5 TB' is not a valid size; give a whole number, optionally followed by k, M, G, kB, MB, "
+       "GB, KiB, MiB or GiB"},
+      {"inline-below", "2MiB", "'2MiB' is more than the maximum of 1048576 bytes"},
+      {"align", "8", "'8' is less than the minimum of 16 bytes"},
       {"align", "3k", "'3k' is not a power of two"},
       {"data-name", "a/b", ""},
       {"rename", "s/(/x/", ""},

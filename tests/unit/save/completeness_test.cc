@@ -149,9 +149,9 @@ TEST_F(Completeness, OptionsOfACheckpointAreRefusedWithoutOne) {
   const auto refused = [&](const char* name, auto set) {
     SaveOptions options;
     set(options);
-    EXPECT_THAT(
-        relayout(lacking_data(), options),
-        FailsWith(ErrorCode::kInvalidArgument, std::string(name) + ": applies to the weights"));
+    EXPECT_THAT(relayout(lacking_data(), options),
+                FailsWith(ErrorCode::kInvalidArgument,
+                          std::string(name) + ": applies only to the weights"));
   };
   refused("dtype", [](SaveOptions& options) { options.plan.dtype = DType::kFloat16; });
   refused("dtype", [](SaveOptions& options) { options.mapping.casts = Casts::kAllow; });

@@ -152,7 +152,7 @@ TEST_F(Link, RejectsAFileThatALocationCannotName) {
   const auto tensors = plain_tensors();
   const fs::path file = dir_.write("elsewhere/c.pt", torch_zip(tensors));
   EXPECT_THAT(save(file, tensors),
-              FailsWith(ErrorCode::kInvalidArgument, "neither in the output folder"));
+              FailsWith(ErrorCode::kInvalidArgument, "outside the output folder"));
   fs::create_directory(out_);
   EXPECT_THAT(save(file, tensors), FailsWith(ErrorCode::kInvalidArgument,
                                              "; save to '" + file.parent_path().string() + "'"));
@@ -163,7 +163,7 @@ TEST_F(Link, RejectsAFileThatALocationCannotName) {
   EXPECT_THAT(save(out_ / "d.pt", tensors),
               FailsWith(ErrorCode::kInvalidArgument, "has 2 hard links"));
   const fs::path dots = dir_.write("out/c..pt", torch_zip(tensors));
-  EXPECT_THAT(save(dots, tensors), FailsWith(ErrorCode::kInvalidArgument, "holds \"..\""));
+  EXPECT_THAT(save(dots, tensors), FailsWith(ErrorCode::kInvalidArgument, "contains \"..\""));
   EXPECT_FALSE(fs::exists(out_ / "model.onnx"));
 }
 
@@ -266,7 +266,7 @@ TEST_F(Link, RefusesDataOfTheGraphThatLiesElsewhere) {
   const std::vector<TestTensor> none{{.name = "unused", .shape = {1}, .bytes = noise(4, 9)}};
   const Checkpoint checkpoint = open_one(dir_.write("out/none.pt", torch_zip(none)));
   EXPECT_THAT(save_all(checkpoint, *model, out_, fast(), link()),
-              FailsWith(ErrorCode::kInvalidArgument, "neither in the output folder"));
+              FailsWith(ErrorCode::kInvalidArgument, "outside the output folder"));
 }
 
 }  // namespace

@@ -49,9 +49,9 @@ TEST(OptionRules, RefuseNewBytesWithLinks) {
   EXPECT_THAT(check_option_rules({.layout = kLink, .dedup = Dedup::kContent}, {}, Casts::kRefuse),
               FailsWith(kInvalid, "equal bytes"));
   EXPECT_THAT(check_option_rules({.layout = kLink}, {}, Casts::kAllow),
-              FailsWith(kInvalid, "a conversion produces new bytes"));
+              FailsWith(kInvalid, "it cannot convert values"));
   EXPECT_THAT(check_option_rules({.layout = kLink, .dtype = DType::kFloat16}, {}, Casts::kRefuse),
-              FailsWith(kInvalid, "a conversion produces new bytes"));
+              FailsWith(kInvalid, "it cannot convert values"));
 }
 
 TEST(OptionRules, RefuseTypesThatNothingIsConvertedTo) {

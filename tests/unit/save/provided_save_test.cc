@@ -476,9 +476,9 @@ TEST_F(ProvidedSave, RefusesEntriesThatTheirTensorsDoNotFit) {
   EXPECT_THAT(save_with("0", of(DType::kFloat32, 9, 36)),
               FailsWith(ErrorCode::kInvalidArgument,
                         "initializer 'w': FLOAT [10] takes 40 bytes, but tensor 0 in memory, "
-                        "float32 [9], is another type or size"));
+                        "float32 [9], has a different type or size"));
   EXPECT_THAT(save_with("0", of(DType::kInt32, 10, 40)),
-              FailsWith(ErrorCode::kInvalidArgument, "is another type or size"));
+              FailsWith(ErrorCode::kInvalidArgument, "has a different type or size"));
   EXPECT_THAT(save_with("0", of(DType::kFloat32, 10, 39)),
               FailsWith(ErrorCode::kInvalidArgument, "tensor 't': float32 [10] needs 40"));
   EXPECT_THAT(save_with("0", of(DType::kFloat32, 10, 40)), IsOk());

@@ -162,7 +162,7 @@ TEST_F(Set, TakesOptionsForSlotsOfOneGraphOnly) {
 
 TEST_F(Set, RefusesNamesThatAreEqualOrNotThoseOfModels) {
   EXPECT_THAT(save({graph("x.onnx", {"a"}), graph("x.onnx", {"b"})}, options()),
-              FailsWith(ErrorCode::kInvalidArgument, "two models are called 'x.onnx'"));
+              FailsWith(ErrorCode::kInvalidArgument, "two models are named 'x.onnx'"));
   EXPECT_THAT(save({graph("x.onnx", {"a"}), graph("X.onnx", {"b"})}, options()),
               FailsWith(ErrorCode::kInvalidArgument, "are the same on some file systems"));
   EXPECT_THAT(save({graph("x.pb", {"a"}), graph("y.onnx", {"b"})}, options()),
@@ -172,7 +172,7 @@ TEST_F(Set, RefusesNamesThatAreEqualOrNotThoseOfModels) {
 
 TEST_F(Set, RefusesWhatIsForOneModel) {
   EXPECT_THAT(save(graphs(), options(Layout::kInline)),
-              FailsWith(ErrorCode::kInvalidArgument, "another layout than inline"));
+              FailsWith(ErrorCode::kInvalidArgument, "a layout other than inline"));
   SaveOptions some = options();
   some.mapping.unmatched = Unmatched::kKeep;
   EXPECT_THAT(save(graphs(), some), FailsWith(ErrorCode::kInvalidArgument, "initializers"));
@@ -181,7 +181,7 @@ TEST_F(Set, RefusesWhatIsForOneModel) {
   EXPECT_THAT(save(graphs(), some), FailsWith(ErrorCode::kInvalidArgument, "recorded inputs"));
   some = options();
   some.learn_from = {"old.pt"};
-  EXPECT_THAT(save(graphs(), some), FailsWith(ErrorCode::kInvalidArgument, "one graph"));
+  EXPECT_THAT(save(graphs(), some), FailsWith(ErrorCode::kInvalidArgument, "a single graph"));
   EXPECT_FALSE(fs::exists(out_));
 }
 

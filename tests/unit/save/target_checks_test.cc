@@ -64,7 +64,7 @@ TEST_F(TargetLimits, RefuseFilesPastTheProcesssLimit) {
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
   const Status status = check();
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
-  EXPECT_THAT(status, FailsWith(ErrorCode::kIo, "b: would have 20 bytes, but this process can"));
+  EXPECT_THAT(status, FailsWith(ErrorCode::kIo, "b: would have 20 bytes, but the largest file"));
 }
 
 TEST_F(TargetLimits, CountTheRoomOfFilesThatAreThere) {

@@ -202,10 +202,12 @@ TEST_F(TestDataTest, RefusesFixedDimensionsThatVaryTogether) {
   graph.input("x", kFloat, {2, 4});
   record({floats("x", {2, 4})});
   record({floats("x", {3, 5})});
-  EXPECT_THAT(check(),
-              FailsWith(ErrorCode::kMismatch,
-                        "dimension 0 of input 'x' is 2, but recorded [2, 3]; dimension 1 of input "
-                        "'x' is 4, but recorded [4, 5]; export these dimensions as dynamic"));
+  EXPECT_THAT(
+      check(),
+      FailsWith(
+          ErrorCode::kMismatch,
+          "dimension 0 of input 'x' is 2, but the recorded sizes are [2, 3]; dimension 1 of input "
+          "'x' is 4, but the recorded sizes are [4, 5]); export these dimensions as dynamic"));
 }
 
 TEST_F(TestDataTest, TakesASafetensorsFileAsOneSetOfKeywords) {
@@ -314,7 +316,7 @@ TEST_F(TestDataFiles, NeverReplaceAFolderWithOtherFiles) {
   dir_.write("out/test_data_set_0/output_0.pb", "mine");
   record_one(1);
   EXPECT_THAT(save(Overwrite::kAllow),
-              FailsWith(ErrorCode::kAlreadyExists, "contains more than recorded inputs"));
+              FailsWith(ErrorCode::kAlreadyExists, "is not a folder with only recorded inputs"));
   EXPECT_EQ(read_text(out_ / "test_data_set_0/output_0.pb"), "mine");
 }
 

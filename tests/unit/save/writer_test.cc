@@ -153,7 +153,7 @@ TEST_F(Writer, NamesTheSameDamagedSmallTensorForAnyNumberOfThreads) {
     WriteOptions options = fast();
     options.threads = threads;
     const auto saved = save_all(open_one(file), model, out_, options);
-    ASSERT_THAT(saved, FailsWith(ErrorCode::kCorrupt, "it is damaged"));
+    ASSERT_THAT(saved, FailsWith(ErrorCode::kCorrupt, "the file is damaged"));
     messages.insert(saved.error().message);
     EXPECT_FALSE(fs::exists(out_ / "initializers"));
   }

@@ -98,7 +98,7 @@ TEST_F(RecordedBytes, InsideAModelThatNoCheckpointFilledAreProvedByItsCrc) {
   ASSERT_THAT(save(in("out/model.onnx"), "out", Layout::kInline), IsOk());  // nothing moves
   flip(in("out/model.onnx"), read_text(in("out/model.onnx")).find(noise(100, 1)) + 50);
   EXPECT_THAT(save(in("out/model.onnx"), "to", Layout::kSingle),
-              FailsWith(ErrorCode::kMismatch, "was damaged or changed afterwards"));
+              FailsWith(ErrorCode::kMismatch, "was damaged or changed after it was saved"));
 }
 
 TEST_F(RecordedBytes, InsideAModelAreProvedByTheModelsOwnCrc) {
@@ -107,7 +107,7 @@ TEST_F(RecordedBytes, InsideAModelAreProvedByTheModelsOwnCrc) {
   flip(in("out/model.onnx"), place);
   for (const Layout to : {Layout::kSingle, Layout::kInline}) {
     EXPECT_THAT(save(in("out/model.onnx"), "to", to),
-                FailsWith(ErrorCode::kMismatch, "was damaged or changed afterwards"));
+                FailsWith(ErrorCode::kMismatch, "was damaged or changed after it was saved"));
   }
   flip(in("out/model.onnx"), place);
   EXPECT_THAT(save(in("out/model.onnx"), "to", Layout::kSingle), IsOk());
@@ -121,9 +121,9 @@ TEST_F(RecordedBytes, OfAModelThatWasChangedSinceAreRefusedUntilItsManifestGoes)
   model.set_producer_name("another tool");
   dir_.write("out/model.onnx", model.SerializeAsString());
   const auto refused = save(in("out/model.onnx"), "to", Layout::kSingle);
-  ASSERT_THAT(refused, FailsWith(ErrorCode::kMismatch, "initializers/manifest.json' was written"));
+  ASSERT_THAT(refused, FailsWith(ErrorCode::kMismatch, "does not match its manifest"));
   EXPECT_THAT(refused.error().message,
-              HasSubstr("the manifest belongs to another model; restore the model, or remove the "
+              HasSubstr("the manifest belongs to another model: restore the model, or remove the "
                         "manifest to use this model"));
   fs::remove(in("out/initializers/manifest.json"));
   EXPECT_THAT(save(in("out/model.onnx"), "to", Layout::kSingle), IsOk());
@@ -145,7 +145,7 @@ TEST_F(RecordedBytes, OfADamagedManifestAreRefused) {
   save_first(Layout::kPerTensor);
   dir_.write("out/initializers/manifest.json", "{\"format\": ");
   EXPECT_THAT(save(in("out/model.onnx"), "to", Layout::kSingle),
-              FailsWith(ErrorCode::kCorrupt, "to continue without the manifest, remove it"));
+              FailsWith(ErrorCode::kCorrupt, "without a readable manifest"));
 }
 
 TEST_F(RecordedBytes, AreCarriedOnWhenAModelIsLinkedAgain) {

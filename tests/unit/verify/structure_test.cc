@@ -509,8 +509,9 @@ TEST(FindModel, TakesTheOneModelOfAFolder) {
   dir.write("b.onnx", "");
   EXPECT_EQ(find_model(dir.path()).value(), dir.path() / "b.onnx");
   dir.write("a.onnx", "");
-  EXPECT_THAT(find_model(dir.path()),
-              FailsWith(ErrorCode::kAmbiguous, "contains several models: 'a.onnx', 'b.onnx'"));
+  EXPECT_THAT(
+      find_model(dir.path()),
+      FailsWith(ErrorCode::kAmbiguous, "contains several models ('a.onnx', 'b.onnx'); choose one"));
   dir.write("model.onnx", "");
   EXPECT_EQ(find_model(dir.path()).value(), dir.path() / "model.onnx");
 }

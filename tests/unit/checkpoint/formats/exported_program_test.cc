@@ -268,7 +268,7 @@ TEST(ExportedProgram, SeveralProgramsAreToldApartByKeys) {
   EXPECT_THAT(names(open_bytes(bytes, {.selection = Selection::kEverything})),
               ElementsAre("model.w", "second.v"));
   EXPECT_THAT(open_bytes(bytes, {.key = "third"}),
-              FailsWith(ErrorCode::kNotFound, "no exported program 'third'; there are 'model'"));
+              FailsWith(ErrorCode::kNotFound, "no exported program 'third'; available: 'model'"));
 }
 
 struct PayloadFault {

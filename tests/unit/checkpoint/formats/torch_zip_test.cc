@@ -92,7 +92,7 @@ TEST(TorchZip, TakesTheMappingThatTheKeyNames) {
   ASSERT_THAT(all, IsOk());
   EXPECT_THAT(names(*all), ElementsAre("model.w", "ema.w", "ema.v"));
   EXPECT_THAT(open_bytes(two_models(), {.key = "emma"}),
-              FailsWith(ErrorCode::kNotFound, "no dict at the key 'emma'; there are 'model'"));
+              FailsWith(ErrorCode::kNotFound, "no dict at the key 'emma'; available: 'model'"));
 }
 
 TEST(TorchZip, DoesNotTakeAnOptimizersStateForNames) {

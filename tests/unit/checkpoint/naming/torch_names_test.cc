@@ -161,7 +161,7 @@ TEST(Key, GoesThroughLists) {
 
 TEST(Key, NamesNoTensor) {
   EXPECT_THAT(name_state_dict(pickle_of(optimizer()), "model.w"),
-              FailsWith(ErrorCode::kNotFound, "the key 'model.w' is one tensor"));
+              FailsWith(ErrorCode::kNotFound, "the key 'model.w' leads to a single tensor"));
 }
 
 TEST(Key, TakesAllWithADot) {

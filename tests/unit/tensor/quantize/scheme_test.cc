@@ -67,7 +67,8 @@ TEST(Scheme, IsNotReadFromOtherTexts) {
         "int4,, nearest", "int4/64, five steps", "int4/64, -1 steps", "int4/64, steps",
         "int4, scales", "int4, float24 scales", "INT4", "int4/99999999999"}) {
     const auto scheme = parse_scheme(text);
-    EXPECT_THAT(scheme, FailsWith(ErrorCode::kInvalidArgument, "is not a quantization")) << text;
+    EXPECT_THAT(scheme, FailsWith(ErrorCode::kInvalidArgument, "is not a valid quantization"))
+        << text;
   }
   EXPECT_THAT(parse_scheme("int4/48"), FailsWith(ErrorCode::kInvalidArgument, "not 48"));
   EXPECT_THAT(parse_scheme("int4/512"), FailsWith(ErrorCode::kInvalidArgument, "not 512"));
@@ -104,7 +105,7 @@ TEST(QuantizeOptions, KeepCodesByAWordBeforeTheScheme) {
   EXPECT_THAT(check_options(options), IsOk());
   for (const char* const text : {"keep,", "keeps", "keep, keep", "int8, keep", "int4/32, kept"}) {
     EXPECT_THAT(set_scheme(text, options),
-                FailsWith(ErrorCode::kInvalidArgument, "is not a quantization"))
+                FailsWith(ErrorCode::kInvalidArgument, "is not a valid quantization"))
         << text;
   }
   ASSERT_THAT(set_scheme("keep", options), IsOk());

@@ -40,7 +40,7 @@ enum class Layout : std::uint8_t {
 };
 
 // Decides what happens to tensors whose data is inside the loaded model. Tensors that every save
-// stores inline (kMaxInlineIntegerBytes, strings, scales of Resize) stay there in any case.
+// stores inline (kMaxInlineIntegerBytes, strings, scales of Resize) remain inline in any case.
 enum class ExistingData : std::uint8_t {
   kStay,
   kMove,  // initializers, including sparse ones, are moved to data files (with kLink they stay)

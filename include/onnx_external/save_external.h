@@ -311,8 +311,8 @@ struct SaveRequest {
                                                 const SaveOptions& options = {});
 
 // Returns the checkpoint with the tensors of `extra` added, such as buffers that no state dict has.
-// An extra tensor fills the slots with the same name in all models, by entries that are added to
-// options.mapping.map, and takes precedence over a key of the checkpoint with the same name. If no
+// An extra tensor fills the slots with the same name in all models: entries for them are added to
+// options.mapping.map. It takes precedence over a key of the checkpoint with the same name. If no
 // slot has the name, the extra tensor is an ordinary key. If `checkpoint` is null, the models'
 // other initializers keep their data, which is moved as in relayout_models(). Errors as for
 // join_checkpoints().

@@ -59,7 +59,7 @@ enum class AtDifference : std::uint8_t {
 class ByteComparer {
  public:
   // Compares the bytes [first, first + nbytes) in steps of at most `step` bytes. With kStop the
-  // first step is small, because most different tensors differ near their beginning. If `wanted` or
+  // first step is small, because tensors that differ usually do so near the start. If `wanted` or
   // `take` fails, returns its error. If `found` fails, the error is stored in
   // Comparison::unreadable.
   [[nodiscard]] Result<Comparison> compare(std::uint64_t first, std::uint64_t nbytes,

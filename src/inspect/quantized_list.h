@@ -1,5 +1,5 @@
-// Replaces the parts of quantized matrices (codes, scales, zero points) by the matrices in the
-// listing of inspect-external.
+// In the listing of inspect-external, replaces the parts of quantized matrices (codes, scales, zero
+// points) with the matrices that they form.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Decides, after the mapping rules were applied, whether the mapping succeeds. If not, returns one
-// error that lists all faults.
+// Decides whether the mapping succeeds, once the mapping rules have been applied. If not, returns
+// one error that lists all faults.
 #pragma once
 
 #include <span>

@@ -75,8 +75,8 @@ struct Slot {
   // True if our Python package has recorded that the optimizer had no data for the value, and so
   // cannot have merged it.
   bool never_merged = false;
-  // True if a Gather reads the value as data, and if a MatMul, Gemm or Transpose reads it. Both are
-  // true for a tied embedding.
+  // is_gathered: a Gather reads the value as its data. is_multiplied: a MatMul, Gemm or Transpose
+  // reads it. Both are true for a tied embedding.
   bool is_gathered = false;
   bool is_multiplied = false;
   // The first few modules whose nodes use the value, except the module in the value's own name, as

@@ -1,5 +1,5 @@
-// Reads a ModelProto from a file, but leaves large tensor data in the file. Error messages
-// recognize files that users often pass by mistake.
+// Reads a ModelProto from a file, but leaves large tensor data in the file. Files that
+// users often pass by mistake are recognized, and the error message says what they are.
 #pragma once
 
 #include <onnx/onnx_pb.h>

@@ -18,7 +18,7 @@
 
 namespace onnx_external {
 
-// The field numbers in TensorProto of the fields that can hold numeric data.
+// The field numbers of the TensorProto fields that can hold numeric data.
 inline constexpr std::uint8_t kFloatData = 4;
 inline constexpr std::uint8_t kInt32Data = 5;
 inline constexpr std::uint8_t kInt64Data = 7;

@@ -73,7 +73,7 @@ class _Tree:
             )
 
     def children(self, of: Captured) -> list[Captured]:
-        """Return the called modules directly inside a module, skipping modules never called."""
+        """Return the nearest called modules inside a module, looking through uncalled modules."""
         nearest: list[Captured] = []
         for each in self.captured:  # a module comes before those inside it
             if not each.called or not is_inside(each.name, of.name):

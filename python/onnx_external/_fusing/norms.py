@@ -103,7 +103,7 @@ def _normalized(value: onnx_ir.Value | None) -> tuple[onnx_ir.Value, float] | No
 def _epsilon(
     given: onnx_ir.Value | None, root: onnx_ir.Value | None, divides: bool
 ) -> float | None:
-    """Return epsilon if `root` is the root of the mean square of `given`, or its reciprocal."""
+    """Return the epsilon of `root`, if it is the root mean square of `given` or its reciprocal."""
     shifted = _under_root(root, divides)
     shift = made_by(shifted, "Add")
     if shift is None:

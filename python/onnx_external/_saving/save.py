@@ -84,10 +84,10 @@ def save(
             to such models ({"encoder.onnx": ..., "decoder.onnx": ...}) saves models that share
             their data files, in which each byte is stored once.
         path: the model's file ("out/model.onnx"), or the folder of a "model.onnx"; folders are
-            created. For several models: the folder. In a dry run, None examines no folder.
-        weights: a checkpoint (a file, a shard index, a folder), an open `Checkpoint` (which
-            `oe.open_checkpoint` may be told how to read), a binary stream, a dict of names to
-            tensors (a state dict), a module of torch, or a list of these. None: the weights that
+            created. For several models: the folder. In a dry run, pass None to examine no folder.
+        weights: a checkpoint (a file, a shard index, a folder), an open `Checkpoint` (from
+            `oe.open_checkpoint`, which has options for reading), a binary stream, a dict of names
+            to tensors (a state dict), a torch module, or a list of these. None: the weights that
             the model has are saved with the layout.
         dry_run: write nothing; the report says what a save would do. `oe.plan` does the same, and
             also keeps the arguments.

@@ -44,7 +44,7 @@ _OF_DECOMPOSITIONS = (NotImplementedError, RuntimeError, AssertionError, TypeErr
 
 
 class _LeftError(Exception):
-    """Raised if a program cannot be converted, and is left unchanged."""
+    """Raised if a program cannot be converted; the program is left unchanged."""
 
 
 def in_real_numbers(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:

@@ -75,7 +75,7 @@ class Skeleton:
         return set(self.slots).union(*self.ties.values())
 
     def SerializeToString(self) -> bytes:
-        """Return the bytes of the model, like a protobuf message."""
+        """Return the model as serialized bytes, as the method of a protobuf message does."""
         import onnx_ir
 
         held = sum(

@@ -67,8 +67,8 @@ void unpack_q4_k(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q5_k(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q6_k(const std::uint8_t* block, const BlockCodes& out);
 
-// Codes that are indices into a table of values. The tables are that of IQ4, and that of e2m1 with
-// doubled values.
+// Codes that are indices into a table of values. There are two tables: that of IQ4, and that of
+// e2m1 with its values doubled.
 void unpack_iq4_nl(const std::uint8_t* block, const BlockCodes& out);
 void unpack_iq4_xs(const std::uint8_t* block, const BlockCodes& out);
 void unpack_mxfp4(const std::uint8_t* block, const BlockCodes& out);

@@ -22,7 +22,7 @@ class PickleMachine {
   [[nodiscard]] Result<Pickle> run();
 
  private:
-  // Nodes that exist in every pickle. The node of None is the first, so that 0 can mean "no block"
+  // Nodes that exist in every pickle. Node 0 is reserved for None, so that 0 can mean "no block"
   // in chains.
   static constexpr NodeId kNoneId = 0;
   static constexpr NodeId kFalseId = 1;

@@ -20,7 +20,7 @@ inline constexpr std::uint64_t kFloatsPerCodes = 32;
                                    std::uint64_t max_expand);
 
 // Fails with kUnsupported if expands_too_far() is true. The message states the option that raises
-// the limit. `what` describes the tensors in the message: "the tensors to read".
+// the limit. In the message, `what` stands for the tensors: "the tensors to read".
 [[nodiscard]] Status check_expanded(const std::string& what, std::uint64_t bytes,
                                     std::uint64_t stored, std::uint64_t max_expand);
 

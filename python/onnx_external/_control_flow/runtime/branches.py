@@ -127,7 +127,7 @@ _UNKNOWN_SIZE = ("not tracked with proxy", "a.node.constant should not be None")
 
 
 def predicate(value: Any) -> Any:
-    """Return a condition in the form for torch.cond: a 0-d bool tensor, or a SymBool."""
+    """Return a condition in the form that torch.cond expects: a 0-d bool tensor or a SymBool."""
     if isinstance(value, torch.Tensor):
         return (value if value.dtype == torch.bool else value != 0).reshape(())
     return value != 0 if isinstance(value, (torch.SymInt, torch.SymFloat)) else value

@@ -1,4 +1,4 @@
-"""Converts the values that a branch reads to operands.
+"""Turns the values that a branch reads into operands.
 
 torch's control flow operators do not support closures: each tensor that a branch reads must be an
 operand. The tensors that a branch reads are found by running the branch once on fake tensors,

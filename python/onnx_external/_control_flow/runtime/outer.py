@@ -81,8 +81,8 @@ def _slots_of(cls: type) -> list[str]:
 class OuterPlaces(Places):
     """All places outside a module that the module's own code may write to.
 
-    State that an installed package stores for itself is restored only if it comes from a trace,
-    because the package may have registered something permanently, and recorded this in a global.
+    Global state of an installed package is restored only if it comes from a trace. Otherwise, the
+    package may have registered something permanently, and the state records this.
     """
 
     most = 500_000

@@ -1,8 +1,8 @@
 """Replaces torch's functions while rewritten code is traced.
 
 Numbers taken from tensors (`.item()`, `.tolist()`, `torch.equal`) remain tensors, so that a
-condition on them is a condition on a tensor. Indices that are tensors are not asked for their
-values.
+condition on them is a condition on a tensor. The values of indices that are tensors are not
+read.
 """
 
 from __future__ import annotations

@@ -306,7 +306,7 @@ def _ends(file: Metadata, tokens: list[Token]) -> list[int]:
 
 
 def _templates(file: Metadata) -> dict[str, str]:
-    """Return the chat templates by the names of the files in which transformers expects them."""
+    """Return the chat templates, keyed by the file names that transformers expects."""
     found = {}
     main = file.get("tokenizer.chat_template")
     if isinstance(main, str):

@@ -13,7 +13,8 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr std::string_view kBlanks = " \t\r\n";
-constexpr std::string_view kFetchAgain = "download it again; a gated or private file needs a login";
+constexpr std::string_view kFetchAgain =
+    "download it again, after logging in if the file is gated or private";
 constexpr std::string_view kConvertedFrom = "use the checkpoint that it was converted from";
 constexpr std::string_view kMadeFrom = "use the model that it was made from";
 constexpr std::string_view kTorchWeights =
@@ -172,9 +173,9 @@ std::optional<ForeignFormat> plain_text(std::string_view head) {
   if (line.empty()) {
     return ForeignFormat{kOther, "blanks", std::string(kFetchAgain)};
   }
-  return ForeignFormat{kMessage,
-                       "text that begins with " + quote(line) + ", perhaps a server's message",
-                       std::string(kFetchAgain)};
+  return ForeignFormat{
+      kMessage, "text that begins with " + quote(line) + ", perhaps an error message from a server",
+      std::string(kFetchAgain)};
 }
 
 }  // namespace

@@ -245,8 +245,8 @@ Result<std::vector<Mapping>> map_graphs_beside(std::span<const GraphToMap> graph
                                                const OthersOfSet& others) {
   if (options.unmatched == Unmatched::kKeep && graphs.size() > 1) {
     return fail(ErrorCode::kInvalidArgument,
-                "keys without a slot cannot become initializers of several models; save the model "
-                "that should contain them by itself");
+                "keys without a slot can become initializers only if a single model is saved; save "
+                "the model that should contain them separately");
   }
   const KnownTerms terms(graphs);
   TRY(terms.check(options));

@@ -101,13 +101,14 @@ Status check_prefix_of_all(std::span<const NamedTask> graphs) {
     }
     TRY_ASSIGN(const auto other, prefix_passed_over(*graph.task, filled));
     if (!other.empty()) {
-      return fail_with(
-          ErrorCode::kAmbiguous,
-          quote(first->second) + " and " + quote(graph.name) + " would both get the keys under " +
-              quote(*options.prefix) + ", but the keys under " + quote(other) +
-              " also match; leave out the prefix, so that each graph uses the keys under its own "
-              "name, or save the graphs one by one",
-          {{RemedyOption::kIgnore, "^" + RE2::QuoteMeta(other), "if no graph uses these keys"}});
+      return fail_with(ErrorCode::kAmbiguous,
+                       quote(first->second) + " and " + quote(graph.name) +
+                           " would both get the keys under " + quote(*options.prefix) +
+                           ", but the keys under " + quote(other) +
+                           " also match; leave out the prefix to give each graph the keys under "
+                           "its own name, or save the graphs one by one",
+                       {{RemedyOption::kIgnore, "^" + RE2::QuoteMeta(other),
+                         "if no graph uses the keys under " + quote(other)}});
     }
   }
   return {};

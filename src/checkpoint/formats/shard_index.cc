@@ -27,7 +27,7 @@ namespace {
 constexpr std::uint64_t kMaxIndexBytes = std::uint64_t{256} << 20;
 constexpr std::size_t kMaxShards = 100'000;
 constexpr std::size_t kMaxListedTensors = 4;
-constexpr std::size_t kMostOfMessage = 8;  // members of a server's message
+constexpr std::size_t kMostOfMessage = 8;  // members of a server's error message
 constexpr int kOpenFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW;
 
 struct ShardMap {
@@ -47,7 +47,7 @@ std::string no_weight_map(const Json& json) {
       const bool has_text = inner != nullptr && inner->string() != nullptr;
       const std::string text = has_text ? *inner->string() : std::string(key);
       return "a server's error message, " + quote(text) +
-             "; download the file again; a gated or private file needs a login";
+             "; download the file again, after logging in if it is gated or private";
     }
   }
   if (has("architectures") || has("model_type") || has("_class_name")) {

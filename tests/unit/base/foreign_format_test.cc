@@ -64,9 +64,10 @@ TEST(ForeignFormat, AServersAnswerIsReportedWithItsText) {
             "a server's error message (XML)");
   EXPECT_EQ(what("<?xml version='1.0'?><net name='m' version='11'>"), "an OpenVINO graph (.xml)");
   EXPECT_EQ(what("Entry not found"),
-            "text that begins with 'Entry not found', perhaps a server's message");
+            "text that begins with 'Entry not found', perhaps an error message from a server");
   EXPECT_EQ(what("Invalid username or password.\nsecond line"),
-            "text that begins with 'Invalid username or password.', perhaps a server's message");
+            "text that begins with 'Invalid username or password.', perhaps an error message from "
+            "a server");
   EXPECT_EQ(what(" \n\n "), "blanks");
 }
 

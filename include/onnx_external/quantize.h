@@ -120,7 +120,7 @@ struct QuantizeOptions {
 [[nodiscard]] Status set_scheme(std::string_view text, QuantizeOptions& options);
 
 // Parses "PATTERN=SCHEME", which is split at the last "=". Fails with kInvalidArgument if a part is
-// missing, or like parse_scheme().
+// missing. If the scheme is invalid, fails like parse_scheme().
 [[nodiscard]] Result<WeightScheme> parse_weight_scheme(std::string_view text);
 
 // Fails with kInvalidArgument if an option has an invalid value or options contradict each other.

@@ -20,10 +20,10 @@ struct ByteDifference {
   std::uint8_t wanted = 0;
 };
 
-// A source that fills `out` with its bytes from offset `at` on.
+// A source that fills `out` with its bytes, starting at offset `at`.
 using ReadBytes = std::function<Status(std::uint64_t at, std::span<std::byte> out)>;
-// A source that returns room.size() bytes from offset `at` on. It either copies them into `room`
-// and returns `room`, or returns a span of bytes that are already in memory.
+// A source that returns room.size() bytes, starting at offset `at`. It either copies them into
+// `room` and returns `room`, or returns a span of bytes that are already in memory.
 using GiveBytes =
     std::function<Result<std::span<const std::byte>>(std::uint64_t at, std::span<std::byte> room)>;
 

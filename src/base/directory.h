@@ -19,8 +19,8 @@ namespace onnx_external {
 
 enum class EntryKind { kFile, kFolder, kOther };  // kOther: symbolic link, FIFO, device ...
 
-// An open folder. Const members may be called from any thread. `name` arguments are plain names
-// (base/safe_path.h); no member follows a symbolic link in them.
+// An open folder. Const members may be called from any thread. Each `name` argument must be a plain
+// name (base/safe_path.h). If it is a symbolic link, the link is not followed.
 class Directory {
  public:
   // Opens a folder. Symbolic links in `path` are followed, because the user chose this path. An

@@ -130,9 +130,9 @@ class SourceFile {
   // Always succeeds for bytes that are not in a file.
   [[nodiscard]] Status check_unchanged() const;
 
-  // Returns a text that identifies the file and its state: inode, size, modification time and
+  // Returns a string that identifies the file and its state: inode, size, modification time and
   // change time. The device number is left out, because it may change when the system restarts. For
-  // bytes that are not in a file, each call returns a different random text.
+  // bytes that are not in a file, each call returns a different random string.
   [[nodiscard]] Result<std::string> stamp() const;
 
   // Returns whether both are the same file on disk.

@@ -42,8 +42,7 @@ inline constexpr std::size_t kForeignBytes = 512;
 
 // Recognizes a file that was stored in place of tensor data: a placeholder, a page or message from
 // a server, or another format. Because tensor data may begin with any bytes, only formats with
-// unmistakable first bytes are recognized. Returns a text that says what the file is and how to
-// proceed.
+// unmistakable first bytes are recognized. Returns a description of the file, and how to proceed.
 [[nodiscard]] std::optional<std::string> foreign_data(std::string_view head);
 
 // Returns the first of `names` that matches one of the patterns, or null if none does. Patterns are
@@ -61,8 +60,8 @@ inline constexpr std::size_t kForeignBytes = 512;
 [[nodiscard]] std::string named_text(std::string_view name, std::string_view what,
                                      std::string_view advice);
 
-// Returns a text that says why a data file may be too short for its tensors, and how to proceed.
-// The text begins with "; ", so that it can be appended to a message.
+// Explains why a data file may be too short for its tensors, and how to proceed. The result begins
+// with "; ", so that it can be appended to a message.
 [[nodiscard]] std::string short_data_text(const SourceFile& file);
 
 // Returns the first kForeignBytes of a file, or the whole file if it is shorter. Fails with kIo.

@@ -12,8 +12,8 @@ namespace onnx_external {
 
 // Opens the target of the link `name` in the open folder `folder`, whose path is `path`. The folder
 // must be .../snapshots/<revision> or a folder below it. The link must be ../../blobs/<plain name>,
-// with one more ".." for each level below. Errors: kInvalidArgument for every other link;
-// kNotFound; kIo.
+// with an additional "../" for each level below snapshots/<revision>. Errors: kInvalidArgument for
+// every other link; kNotFound; kIo.
 [[nodiscard]] Result<UniqueFd> open_hub_link(int folder, const std::filesystem::path& path,
                                              const std::string& name);
 

@@ -64,8 +64,8 @@ struct SaveInputs {
 };
 
 // Opens the output folder, and checks the options and that the target is free, so that a save fails
-// before anything is read. Then opens the inputs. The tensors that the options
-// define are added to the checkpoint and, after its keys, the data of graphs in memory.
+// before anything is read. Then opens the inputs. Adds the tensors that the options define to the
+// checkpoint, and appends the data of graphs in memory after its keys.
 [[nodiscard]] Result<SaveJob> start_job(const SaveTarget& target, SaveInputs inputs,
                                         const SaveOptions& options);
 

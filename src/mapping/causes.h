@@ -17,9 +17,8 @@ void add_cause(const MappingTask& task, Refusal& refusal);
 // Returns the cause as text, for a graph without slots to fill, or "" if there is none.
 [[nodiscard]] std::string cause_of(const MappingTask& task);
 
-// If a key is the scale of a float8 weight, returns a text that says so, because the weight has
-// wrong values without its scale. Otherwise returns "". `taken` states for each key whether it
-// belongs to a slot.
+// Reports a key that is the scale of a float8 weight, because the weight has wrong values without
+// its scale. Returns "" if there is none. `taken` states for each key whether it belongs to a slot.
 [[nodiscard]] std::string scales_text(const MappingTask& task, const std::vector<bool>& taken);
 
 }  // namespace onnx_external

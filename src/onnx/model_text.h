@@ -52,7 +52,7 @@ class ModelText {
   void add(const ModelText& other);
   // Leaves a gap for the bytes that `segment` describes. Requires: the segment is not text.
   void add_gap(const ModelSegment& segment);
-  // Calls `write`, a function that appends text to a std::string&, to append to this text.
+  // Appends the text that `write` appends to its argument, a std::string&.
   template <typename Write>
   void add_by(const Write& write) {
     const std::size_t before = text_.size();

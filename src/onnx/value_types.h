@@ -123,8 +123,8 @@ class NodeTypes {
   ValueTypes& types_;
 };
 
-// Narrows `limit` so that any shape within it broadcasts to both limits. If the limits have
-// different sizes in a dimension, only size 1 broadcasts to both.
+// Narrows `limit` so that any shape within it broadcasts to both limits. In a dimension in which
+// their sizes differ, the result is 1, the only size that broadcasts to both.
 void meet_broadcast_limits(const SymbolicShape& other, SymbolicShape& limit);
 
 // Returns whether the two sizes may be equal. A size of 0 is not compared, because some exporters

@@ -82,7 +82,7 @@ class WireReader {
 
   [[nodiscard]] bool varint(std::uint64_t& value);
   [[nodiscard]] bool tag(WireTag& tag);
-  // Reads a length, and checks that as many bytes are left.
+  // Reads a length in bytes, and checks that at least this many bytes are left.
   [[nodiscard]] bool length(std::uint64_t& bytes);
   [[nodiscard]] bool skip(std::uint64_t bytes);
   // Skips the value that follows `tag`, in a message at nesting depth `depth`.

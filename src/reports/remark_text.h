@@ -12,7 +12,7 @@ namespace onnx_external {
 // Returns the stable name used in JSON: "zero-length".
 [[nodiscard]] std::string_view remark_name(DataRemark remark);
 
-// Returns a text that says what the remark means, what other loaders do, and how to proceed.
+// Explains what the remark means, what other loaders do, and how to proceed.
 [[nodiscard]] std::string_view remark_message(DataRemark remark);
 
 // Returns a line for each remark: "warning: 'w' and 2 more: length 0 in external_data: ...".

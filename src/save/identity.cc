@@ -61,8 +61,8 @@ namespace {
 
 using OpenFile = std::shared_ptr<const SourceFile>;
 
-// Judges the reason why an entry cannot be opened. An entry of another kind, or one that belongs to
-// others and is not readable, is not an error.
+// Checks why an entry cannot be opened. An entry of another kind, or one that belongs to others and
+// is not readable, is not an error.
 Status check_not_ours(const Directory& folder, const std::string& name, EntryKind wanted,
                       const Error& error) {
   if (error.code == ErrorCode::kNotFound) {

@@ -19,8 +19,8 @@ namespace onnx_external {
 // The output folder of a save. Until this object is destroyed, no other save can write to it.
 struct OutputFolder {
   Directory directory;  // locked
-  // Folders that were created for the path. They are removed again, while they are locked, unless
-  // something was published.
+  // Folders that were created for the path. If nothing was published, they are removed while the
+  // output folder is still locked.
   NewFolders made;
   std::vector<KilledSave> killed = {};  // the save removes or resumes them
 };

@@ -48,7 +48,8 @@ struct CopyJob {
   RecordWriter* record;  // records the other ranges when they are written; may be null
 };
 
-// A pass, and the length of its items, except the last one, in bytes of the head.
+// A pass that is split into `chunks` items. Each item except the last one covers `chunk_bytes`
+// bytes of the head, the first range of the pass.
 struct SplitPass {
   Pass pass;
   std::uint64_t chunk_bytes = 0;

@@ -32,7 +32,7 @@ struct AddedTensor {
   Checkpoint checkpoint;
   SavePlan plan;
 
-  // Errors of checkpoint_of(); kUnsupported if ONNX has no such tensor.
+  // Fails like checkpoint_of(), and with kUnsupported if ONNX has no type for the tensor.
   [[nodiscard]] static Result<AddedTensor> of(ProvidedTensor given);
 
   [[nodiscard]] const PlannedTensor& tensor() const { return plan.tensors.front(); }
@@ -62,9 +62,9 @@ class StreamedFiles {
   // check_layout_options(layout) succeeds.
   StreamedFiles(const Transaction& transaction, PlanOptions layout);
 
-  // Returns the position for the next tensor, by the rules of lay_out(), in the order of the calls.
-  // Call release() after the tensor is written. Errors: kInvalidArgument for more than kMaxShards
-  // shards; errors of closing the previous file.
+  // Returns the position for the next tensor. Tensors are laid out in the order of the calls, by
+  // the rules of lay_out(). Call release() after the tensor is written. Errors: kInvalidArgument
+  // for more than kMaxShards shards; errors of closing the previous file.
   [[nodiscard]] Result<StreamedRange> take(std::string_view tensor, std::uint64_t bytes);
 
   // Returns the file for a position, with space reserved for `bytes` bytes. The call for the first

@@ -251,18 +251,21 @@ def diagnose_export(
     Args:
         module: a torch module in eval mode, or a transformers folder. For a folder, the first graph
             of oe.transformers.export() that fails is diagnosed.
-        inputs: as for oe.diagnose(). Sizes that differ between sets are dynamic.
-        exporter: "export" (torch.export.export), "onnx" (then torch.onnx.export and ONNX Runtime)
-            or "torchscript" (torch.onnx.export with dynamo=False, and ONNX Runtime).
-        strategy: "failing" looks inside a module only if it fails, "always" inside every module.
-            "local" tries each module with the modules inside it replaced by custom operators.
+        inputs: as for oe.diagnose(). Sizes that differ between input sets are dynamic.
+        exporter: "export" calls torch.export.export. "onnx" also calls torch.onnx.export, and runs
+            the graph on ONNX Runtime. "torchscript" calls torch.onnx.export with dynamo=False, and
+            runs the graph.
+        strategy: "failing" examines the modules inside a module only if it fails. "always" examines
+            all modules. "local" tries each module with the modules inside it replaced by custom
+            operators.
         opaque: names or classes of modules that are replaced by custom operators in every attempt.
         traced_method: by module name or class, the method to export instead of forward. If it is
             empty, the module is not tried by itself.
         shape_functions: by module name or class, a function for the shapes of the outputs of its
             custom operator: f(number of the output, *args, **kwargs) returns the shape, or None if
             the shape should be guessed.
-        dynamic: make sizes that differ between sets dynamic; if false, only the first set is used.
+        dynamic: make sizes that differ between input sets dynamic. If false, only the first set is
+            used.
         atol: as for oe.validate().
         rtol: as for oe.validate().
         run: run the exported graphs, and compare their outputs.

@@ -220,7 +220,7 @@ class Diagnosis(Paged):
 
     @property
     def remarks(self) -> list[str]:
-        """Sentences to print before the verdict: the other wrong modules, and notes."""
+        """Sentences to print before the verdict, which list other wrong modules and the notes."""
         others = [title_of(each) for each in self.wrong[1:]]
         if len(others) > _SHOWN:
             others[_SHOWN:] = [f"{len(others) - _SHOWN} more"]

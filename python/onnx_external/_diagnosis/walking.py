@@ -17,7 +17,7 @@ each by its own operations alone."""
 
 
 class Walk:
-    """Judges modules, beginning with the outermost module.
+    """Diagnoses modules, from the outermost module inwards.
 
     Args:
         judge: judges a single module.

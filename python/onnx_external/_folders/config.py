@@ -1,7 +1,7 @@
 """Checks a model's folder and its config.json without importing torch.
 
-A config that names its own code is rejected early, because transformers would ask on the terminal
-whether to run such code, and import it.
+A config that refers to custom code is rejected early. Otherwise, transformers would ask on the
+terminal whether to run this code, and then import it.
 """
 
 from __future__ import annotations

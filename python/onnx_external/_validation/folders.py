@@ -76,10 +76,10 @@ def opened(
 
     Args:
         model: the folder, or the path of a graph.
-        against: the folder with transformers' model; None: `model` itself.
-        inputs: the inputs, as in oe.transformers.export().
-        exporting: keywords of oe.transformers.export(), and its target as `output`; None: a
-            temporary folder.
+        against: the folder with transformers' model, or None if `model` is this folder.
+        inputs: as for oe.transformers.export().
+        exporting: keyword arguments of oe.transformers.export(), and `output`, the folder to export
+            to. If `output` is None, the model is exported to a temporary folder.
         meter: measures the steps of the export.
     """
     refuse_other_inputs(inputs)

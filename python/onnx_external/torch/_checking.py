@@ -210,7 +210,7 @@ class Checking:
                 break
 
     def _wanted(self, call: Call, name: str, found: Checked) -> dict[str, Any]:
-        """Return the module's outputs, and note state that it keeps for the next call."""
+        """Return the module's outputs, and add a note if it keeps state for the next call."""
         known = [each.name for each in self.changed if each.is_buffer]
         given, notes = first_call(self._reference, Given({}, call=call), name, known)
         add_new(found.notes, notes)

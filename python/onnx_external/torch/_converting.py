@@ -60,7 +60,7 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
 
 @contextlib.contextmanager
 def _types_promoted_under_tests() -> Iterator[None]:
-    """Promote types in branches under the branch's condition on sizes, inside the context.
+    """Inside the context, promote types in a branch as if its condition on sizes were true.
 
     For type promotion, torch.onnx runs each branch alone, and a branch may be impossible for the
     example's sizes. The outputs of a graph keep their names, by which torch.onnx finds them.

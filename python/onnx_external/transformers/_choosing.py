@@ -95,7 +95,7 @@ class Choice:
         """Trace a graph in another way if it is wrong or cannot be loaded.
 
         Raises:
-            ExportError: there is no other way.
+            ExportError: every way was tried.
         """
         part = self.parts[error.name]
         if part.prompt is not None and "prompt" in error.inputs and self.asked is None:

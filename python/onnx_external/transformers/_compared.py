@@ -185,8 +185,8 @@ def input_sets(given: Mapping[str, Any], graph: Any) -> list[InputSet]:
     """Return the input sets for an ONNX graph.
 
     Args:
-        given: the inputs of transformers' module, by title.
-        graph: the graph; its attention operators determine the form of the inputs.
+        given: the titles of input sets, and the inputs of transformers' module for each title.
+        graph: the graph, whose attention operators determine the form of the inputs.
     """
     attention = attention_of(graph)
     found = [

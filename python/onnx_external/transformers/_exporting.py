@@ -130,8 +130,8 @@ def export(
         optimize: run torch's optimizer on the graphs, and use single operators for norms and rotary
             embeddings. Weights keep their names and shapes. By default True.
         check: run the graphs on ONNX Runtime before they are saved, on the example and on other
-            sizes, and compare them with transformers' model and its weights. None: if onnxruntime
-            is installed and the weights have at most 512 MiB. False: never.
+            sizes, and compare them with transformers' model and its weights. None does so if
+            onnxruntime is installed and the weights have at most 512 MiB. False disables the check.
         rewrite: as for oe.torch.export(), but the code is run on a small model of the same class,
             so that no weights are read. By default "auto".
         **how: the keywords of `FolderKeywords`.

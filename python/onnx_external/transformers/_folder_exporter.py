@@ -90,12 +90,12 @@ class FolderExporter:
             _transformers_js.refuse_decoder(self.loaded.model.config.model_type)
 
     def judge(self, check: bool | None) -> None:
-        """Prepare the save of the graphs, and compare them until they agree.
+        """Make the graphs to save, and replace those that do not agree with the model.
 
-        What the save would refuse is refused before the check, by a plan if necessary.
+        If the save would fail, the error is raised before the check, from a plan if necessary.
 
         Raises:
-            ExportError: a graph is wrong, and there is no other way to make it.
+            ExportError: a graph is wrong, and every way to export it was tried.
         """
         while True:
             self.prepare()

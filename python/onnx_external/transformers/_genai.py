@@ -41,7 +41,7 @@ _TYPES = {"FLOAT", "FLOAT16", "BFLOAT16"}
 
 
 def _shapes(values: Any, prefix: str) -> dict[str, tuple[Any, ...]]:
-    """Return the shapes of caches by name, without the prefix of the names."""
+    """Map the name of each cache, without the prefix, to its shape."""
     return {
         (value.name or "").removeprefix(prefix): tuple(value.shape or ())
         for value in values

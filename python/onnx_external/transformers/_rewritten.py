@@ -249,7 +249,7 @@ class FolderWays:
         """Trace a part in another way because its graph is wrong.
 
         Raises:
-            ExportError: there is no other way; the message says what was tried.
+            ExportError: every way was tried; the message lists the attempts.
         """
         ways = self._parts.setdefault(name, PartWays(self, name, part))
         ways.part = part

@@ -48,7 +48,7 @@ class Exports:
     _notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Prepare the save of all graphs."""
+        """Combine the saves of all exporters into one save."""
         self._saves = Saving.of_all([each.saves for each in self.exporters])
 
     def save(self, dry_run: bool) -> SaveReport:

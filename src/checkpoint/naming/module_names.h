@@ -1,4 +1,4 @@
-// Replaces pickled modules, both Python's and TorchScript's, by the state_dict() that they would
+// Replaces each pickled Python or TorchScript module by the dict that its state_dict() would
 // return.
 //
 // A Python module (torch.save(model)) is recognized by its attributes `_parameters`, `_buffers` and

@@ -17,8 +17,9 @@ namespace onnx_external {
 
 // Finds the quantized weights among the tensors from index `first` on. Lists a float32 tensor for
 // each of them instead of its stored parts, which are kept in FileContents::stored. Tensors of
-// unsupported methods stay unchanged; the mapping rejects them by name. Errors: kCorrupt,
-// kUnsupported or kAmbiguous for parts that are inconsistent with each other or with the settings.
+// unsupported methods stay unchanged; the mapping rejects them with an error that names the method.
+// Errors: kCorrupt, kUnsupported or kAmbiguous for parts that are inconsistent with each other or
+// with the settings.
 [[nodiscard]] Status list_quantized_as_floats(FileContents& all, std::size_t first,
                                               const std::shared_ptr<InflatedStorages>& inflated,
                                               const QuantSettings& settings);

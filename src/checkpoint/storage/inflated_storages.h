@@ -18,8 +18,8 @@ namespace onnx_external {
 [[nodiscard]] Result<UniqueFd> open_nameless_file(const std::filesystem::path& folder);
 
 // The decompressed storages of a checkpoint. Thread-safe: if two threads request the same storage,
-// it is inflated once, and both wait for this. Threads that request different storages do not wait
-// for each other.
+// it is inflated once, and both threads wait until it is inflated. Threads that request different
+// storages do not wait for each other.
 class InflatedStorages {
  public:
   explicit InflatedStorages(std::filesystem::path scratch_dir)

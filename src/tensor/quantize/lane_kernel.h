@@ -50,7 +50,7 @@ class NextGroup {
     end_ = block_ + (left < kLanes ? left : kLanes);
   }
 
-  // Requests as many bytes as `columns` columns of a group have.
+  // Requests the bytes of `columns` columns of a group.
   ONNX_EXTERNAL_INLINE void expect(std::size_t columns) {
     const std::size_t bytes = columns * value_bytes_ * kLanes;
     for (std::size_t i = 0; i < bytes && block_ != end_; i += kLine) {

@@ -95,7 +95,7 @@ class Observation:
     more: set[str] = field(default_factory=set)
     """Keys that were chosen because a trace failed there."""
     asks: bool = False
-    """True if the code asks whether it is being exported, and so may behave differently then."""
+    """True if the code checks whether it is being exported, and may behave differently then."""
 
     @property
     def chosen(self) -> set[str]:

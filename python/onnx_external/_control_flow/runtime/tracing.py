@@ -26,7 +26,7 @@ from onnx_external._tracing.results import results_need_no_guards
 
 @contextmanager
 def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
-    """Keep numbers as tensors, and gradients switched off, inside the context.
+    """Represent scalars as tensors, and disable gradients, inside the context.
 
     Writes of the trace to the module and its objects are undone afterwards.
 

@@ -196,7 +196,7 @@ def test_keys_that_no_graph_uses_and_weights_without_keys_are_reported(
 def test_what_is_for_one_graph_is_refused(weights: Weights, tmp_path: Path) -> None:
     refusals: list[tuple[str, dict[str, Any]]] = [
         ("a layout other than inline", {"layout": "inline"}),
-        ("initializers of several models", {"mapping": oe.Mapping(unmatched="keep")}),
+        ("initializers only if a single model is saved", {"mapping": oe.Mapping(unmatched="keep")}),
         ("recorded inputs", {"files": oe.Layout(test_data=tmp_path / "inputs.pt")}),
         ("one graph", {"mapping": oe.Mapping(learn_map=weights)}),
     ]

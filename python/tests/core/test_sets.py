@@ -198,7 +198,7 @@ def test_what_is_for_one_graph_is_refused(weights: Weights, tmp_path: Path) -> N
         ("a layout other than inline", {"layout": "inline"}),
         ("initializers only if a single model is saved", {"mapping": oe.Mapping(unmatched="keep")}),
         ("recorded inputs", {"files": oe.Layout(test_data=tmp_path / "inputs.pt")}),
-        ("one graph", {"mapping": oe.Mapping(learn_map=weights)}),
+        ("a single graph", {"mapping": oe.Mapping(learn_map=weights)}),
     ]
     for words, options in refusals:
         with pytest.raises(oe.InvalidArgumentError, match=words):

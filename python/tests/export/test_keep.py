@@ -354,7 +354,7 @@ def test_weights_that_no_file_has_as_they_are_kept_are_written(graph: Path, tmp_
     assert report.linked_bytes == INNER * 4
     assert report.bytes > sum(n * k // 2 for n, k in shapes().values())
     assert oe.verify(folder / "model.onnx", against=folder).ok
-    with pytest.raises(oe.InvalidArgumentError, match="unless the codes of the checkpoint"):
+    with pytest.raises(oe.InvalidArgumentError, match="keep the codes of the checkpoint"):
         oe.save(graph, folder, folder, quantize="int4", layout="link", overwrite=True)
 
 

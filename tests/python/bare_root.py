@@ -108,7 +108,7 @@ def expect_success(what: str, *command: str, **environment: str) -> str:
 
 
 def get_wheels(folder: Path) -> set[Path]:
-    """Put our wheel and numpy's into the folder; return the system libraries that numpy's wheel needs."""
+    """Put our wheel and numpy's into the folder; return the libraries that numpy's wheel needs."""
     download = [PYTHON, "-m", "pip", "--quiet", "--disable-pip-version-check", "download"]
     download += ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), *NUMPY]
     subprocess.run(download, check=True)

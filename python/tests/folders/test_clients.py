@@ -225,25 +225,26 @@ def test_a_decoder_with_states_is_one_graph_with_the_names_of_transformers_js(
     assert oe.generate(tmp_path / "out", ids[0].tolist(), 6) == [wanted]
 
 
+def refuse_fixed_sizes(folder: Path, out: Path, error: type[oe.Error], words: str) -> None:
+    """Require that an export for transformers.js with fixed sizes fails with an error."""
+    with pytest.raises(error, match=words):
+        oe.transformers.export(
+            folder, out, clients="transformers.js", dynamic=False, optimize=False, progress=False
+        )
+    assert not out.exists()
+
+
 def test_a_decoder_whose_states_transformers_js_does_not_pass_is_refused(tmp_path: Path) -> None:
     sizes = dict(vocab_size=40, hidden_size=16, state_size=4, num_hidden_layers=1, time_step_rank=4)
     saved(tmp_path / "mamba", "MambaForCausalLM", **sizes)
-    how: dict[str, Any] = {"dynamic": False, "optimize": False, "progress": False}
-    with pytest.raises(oe.ExportError, match=r"state past_conv\.0.* to a model of the type mamba"):
-        oe.transformers.export(
-            tmp_path / "mamba", tmp_path / "out", clients="transformers.js", **how
-        )
-    assert not (tmp_path / "out").exists()
+    words = r"state past_conv\.0.* to a model of the type mamba"
+    refuse_fixed_sizes(tmp_path / "mamba", tmp_path / "out", oe.ExportError, words)
 
 
 def test_a_decoder_with_fixed_sizes_is_refused_for_transformers_js(tmp_path: Path) -> None:
     saved(tmp_path / "llama", "LlamaForCausalLM", **LLAMA)
-    how: dict[str, Any] = {"dynamic": False, "optimize": False, "progress": False}
-    with pytest.raises(oe.InvalidArgumentError, match=r"cache that grows.*leave out dynamic=False"):
-        oe.transformers.export(
-            tmp_path / "llama", tmp_path / "out", clients="transformers.js", **how
-        )
-    assert not (tmp_path / "out").exists()
+    words = r"cache that grows.*leave out dynamic=False"
+    refuse_fixed_sizes(tmp_path / "llama", tmp_path / "out", oe.InvalidArgumentError, words)
 
 
 def test_decoders_to_which_transformers_js_passes_other_inputs_are_refused() -> None:

@@ -307,8 +307,14 @@ Result<SaveJob> start_job(const SaveTarget& target, SaveInputs inputs, const Sav
     job.checkpoint = CheckpointAccess::make_empty();
   }
   TRY(check_has_codes(job));
-  TRY_ASSIGN(job.own, add_model_data(job.models, std::move(inputs.tensors),
-                                     job.options.plan.quantize.has_value(), *job.checkpoint));
+  const bool quantizes = job.options.plan.quantize.has_value();
+  const bool has_data_in_memory =
+      std::any_of(job.models.begin(), job.models.end(),
+                  [](const Model& model) { return model.path().empty(); });
+  if (quantizes || has_data_in_memory) {
+    TRY_ASSIGN(job.own,
+               add_model_data(job.models, std::move(inputs.tensors), quantizes, *job.checkpoint));
+  }
   return job;
 }
 

@@ -188,6 +188,14 @@ Status Directory::remove_tree(const std::string& name) const {
   return remove_tree_in(*this, name, kMaxTreeDepth);
 }
 
+Status Directory::remove_all_but(const std::set<std::string>& spared) const {
+  TRY_ASSIGN(const auto found, entries());
+  for (const std::string& entry : found) {
+    TRY(spared.contains(entry) ? Status() : remove_tree(entry));
+  }
+  return {};
+}
+
 Status Directory::sync_file_system() const {
   if (uninterrupted([&] { return ::syncfs(fd()); }) != 0) {
     return fail(sync_error(errno, path_.string() + ": cannot write the files to the disk"));

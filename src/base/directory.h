@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,6 +55,9 @@ class Directory {
   // Removes a file or a folder with its contents, down to kMaxTreeDepth levels of folders.
   // Continues after an error and returns the first one. Succeeds if `name` does not exist.
   [[nodiscard]] Status remove_tree(const std::string& name) const;
+
+  // Removes all entries, like remove_tree(), except those in `spared`. Stops at the first error.
+  [[nodiscard]] Status remove_all_but(const std::set<std::string>& spared) const;
 
   // Waits until the names in this folder are on the disk.
   [[nodiscard]] Status sync() const;

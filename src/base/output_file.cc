@@ -12,13 +12,16 @@
 
 namespace onnx_external {
 
-Result<OutputFile> OutputFile::create(const Directory& folder, const std::string& name) {
+Result<OutputFile> OutputFile::create(const Directory& folder, const std::string& name,
+                                      std::uint64_t bytes) {
   constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   UniqueFd fd(::openat(folder.fd(), name.c_str(), kFlags, 0666));
   if (!fd) {
     return fail(errno_error(errno, folder.child(name) + ": cannot create"));
   }
-  return OutputFile(std::move(fd), folder.child(name));
+  OutputFile file(std::move(fd), folder.child(name));
+  TRY(file.preallocate(bytes));
+  return file;
 }
 
 Result<OutputFile> OutputFile::reopen(const Directory& folder, const std::string& name) {

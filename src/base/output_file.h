@@ -26,10 +26,11 @@ inline constexpr std::uint64_t kMinPreallocatedBytes = std::uint64_t{256} << 10;
 // file without removing it. The bytes are known to be written only if close() has succeeded.
 class OutputFile {
  public:
-  // Creates `name` in `folder` with mode 0666 & ~umask. Fails with kAlreadyExists if an entry of
-  // any kind has that name, including a symbolic link or a FIFO. `folder` is not used after the
-  // call.
-  [[nodiscard]] static Result<OutputFile> create(const Directory& folder, const std::string& name);
+  // Creates `name` in `folder` with mode 0666 & ~umask, and calls preallocate(bytes). Fails with
+  // kAlreadyExists if an entry of any kind has that name, including a symbolic link or a FIFO.
+  // `folder` is not used after the call.
+  [[nodiscard]] static Result<OutputFile> create(const Directory& folder, const std::string& name,
+                                                 std::uint64_t bytes = 0);
 
   // Opens a file that create() created earlier, possibly in another process, to continue writing.
   // Fails with kInvalidArgument for anything except a regular file with one link that belongs to

@@ -18,7 +18,7 @@
 #include "save/identity.h"
 #include "save/model_builder.h"
 #include "save/output_folder.h"
-#include "save/staging.h"
+#include "save/transaction.h"
 
 namespace onnx_external {
 namespace {
@@ -125,38 +125,36 @@ Result<Parent> load_parent(const fs::path& path, const PieceTarget& target) {
 // Removes the staging folder when it goes out of scope.
 class StagedPiece {
  public:
-  StagedPiece(const PieceTarget& target, Sync sync) : target_(target) {
-    options_.models = {target.piece};
-    options_.layout = Layout::kSingle;
-    options_.sync = sync;
-  }
+  StagedPiece(const PieceTarget& target, Sync sync) : target_(target), sync_(sync) {}
   StagedPiece(const StagedPiece&) = delete;
   StagedPiece& operator=(const StagedPiece&) = delete;
   ~StagedPiece() {
-    if (!staging_.name().empty()) {
-      (void)target_.folder.remove_tree(staging_.name());
+    if (!name_.empty()) {
+      (void)target_.folder.remove_tree(name_);
     }
   }
 
   Status write(const PieceModel& piece, const Model& parent) {
-    TRY(staging_.make(target_.folder, options_));
+    TRY_ASSIGN(name_, make_staging_folder(target_.folder));
+    TRY_ASSIGN(staging_, target_.folder.open_folder(name_));
     WriteOptions write;
-    write.sync = options_.sync;
+    write.sync = sync_;
     TRY(write_model_file(
-        {staging_.folder(), target_.piece, piece.segments, ModelAccess::cuts(parent), {}, write}));
-    return sync_folder(staging_.folder(), options_.sync);
+        {*staging_, target_.piece, piece.segments, ModelAccess::cuts(parent), {}, write}));
+    return sync_folder(*staging_, sync_);
   }
 
   Status publish() {
-    TRY(rename_entry(staging_.folder(), target_.piece, target_.folder, target_.piece,
+    TRY(rename_entry(*staging_, target_.piece, target_.folder, target_.piece,
                      target_.replaces ? Replace::kYes : Replace::kNo));
-    return sync_folder(target_.folder, options_.sync);
+    return sync_folder(target_.folder, sync_);
   }
 
  private:
   const PieceTarget& target_;
-  TransactionOptions options_;
-  Staging staging_;
+  Sync sync_;
+  std::string name_;  // of the staging folder
+  std::optional<Directory> staging_;
 };
 
 }  // namespace

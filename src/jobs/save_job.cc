@@ -21,8 +21,8 @@
 #include "onnx_external/verify.h"
 #include "onnx_external/writer.h"
 #include "save/plan_checks.h"
-#include "save/publish.h"
 #include "save/test_data_files.h"
+#include "save/transaction.h"
 
 namespace onnx_external {
 namespace {

@@ -17,7 +17,7 @@
 #include "onnx/data_remarks.h"
 #include "onnx/graph_facts.h"
 #include "save/plan_checks.h"
-#include "save/staging.h"
+#include "save/transaction.h"
 
 namespace onnx_external {
 namespace {

@@ -2,7 +2,7 @@
 // tensor. With the manifest, a model can be verified without its checkpoint, and the data of a
 // replaced model can be removed file by file. For a single model with one file per tensor, the
 // manifest is manifest.json in the data folder. Otherwise, it is next to the model and named after
-// the model (has_manifest_in_folder() in save/staging.h).
+// the model (has_manifest_in_folder() in save/transaction.h).
 //
 // {"format": "onnx-external-manifest", "version": 3,
 //  "model": {"file": "model.onnx", "bytes": 1234, "crc32": "0123abcd"},

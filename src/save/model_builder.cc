@@ -18,7 +18,7 @@
 #include "onnx/model_segments.h"
 #include "onnx/model_source.h"
 #include "save/planned_bytes.h"
-#include "save/staging.h"
+#include "save/transaction.h"
 
 namespace onnx_external {
 namespace {
@@ -96,7 +96,7 @@ Result<OutputFile> open_model_file(const ModelFileJob& job) {
   if (std::any_of(segments.begin(), segments.end(), is_deferred)) {
     return OutputFile::reopen(job.folder, job.name);
   }
-  return create_file(job.folder, job.name, job.segments.bytes);
+  return OutputFile::create(job.folder, job.name, job.segments.bytes);
 }
 
 }  // namespace

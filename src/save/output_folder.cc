@@ -192,6 +192,26 @@ class FirstSave {
   Layout layout_;
 };
 
+Status check_model_entry(const Directory& out, const std::string& model_name, Overwrite overwrite) {
+  TRY_ASSIGN(auto kind, out.kind_of(model_name));
+  if (kind == EntryKind::kOther && overwrite == Overwrite::kRefuse) {
+    TRY(check_no_dangling_link(out.path() / model_name));
+  }
+  if (kind == EntryKind::kOther && !is_link(out, model_name)) {
+    return fail(ErrorCode::kAlreadyExists,
+                out.child(model_name) + ": is not a regular file; move it elsewhere");
+  }
+  if (kind && overwrite == Overwrite::kRefuse) {
+    return fail_with(ErrorCode::kAlreadyExists, out.child(model_name) + ": exists",
+                     {{RemedyOption::kOverwrite, "", "replaces it"}});
+  }
+  if (kind == EntryKind::kFolder) {
+    return fail(ErrorCode::kAlreadyExists,
+                out.child(model_name) + ": is a folder; choose another name");
+  }
+  return {};
+}
+
 }  // namespace
 
 // Another save that made the folder removes it when it fails: then it is made again.
@@ -243,22 +263,18 @@ Result<std::string> random_staging_name() {
   return fmt::format("{}{:016x}{}", kStagingPrefix, number, kStagingSuffix);
 }
 
-Status check_model_entry(const Directory& out, const std::string& model_name, Overwrite overwrite) {
-  TRY_ASSIGN(auto kind, out.kind_of(model_name));
-  if (kind == EntryKind::kOther && overwrite == Overwrite::kRefuse) {
-    TRY(check_no_dangling_link(out.path() / model_name));
-  }
-  if (kind == EntryKind::kOther && !is_link(out, model_name)) {
-    return fail(ErrorCode::kAlreadyExists,
-                out.child(model_name) + ": is not a regular file; move it elsewhere");
-  }
-  if (kind && overwrite == Overwrite::kRefuse) {
-    return fail_with(ErrorCode::kAlreadyExists, out.child(model_name) + ": exists",
-                     {{RemedyOption::kOverwrite, "", "replaces it"}});
-  }
-  if (kind == EntryKind::kFolder) {
-    return fail(ErrorCode::kAlreadyExists,
-                out.child(model_name) + ": is a folder; choose another name");
+Status check_models(const Directory& out, std::span<const std::string> models,
+                    Overwrite overwrite) {
+  for (const std::string& model : models) {
+    TRY(check_model_entry(out, model, overwrite));
+    const auto kind = out.kind_of(model);
+    const auto files = kind && *kind ? files_of_other_models(out, {&model, 1}) : std::nullopt;
+    const auto user = files ? files->find(model) : FilesInUse::const_iterator();
+    if (files && user != files->end()) {
+      return fail(ErrorCode::kAlreadyExists,
+                  out.child(model) + ": contains data of the model " + quote(user->second) +
+                      " in this folder; choose another name for the model");
+    }
   }
   return {};
 }

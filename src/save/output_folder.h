@@ -71,9 +71,9 @@ struct OutputFolder {
 [[nodiscard]] bool is_staging_name(std::string_view name);
 [[nodiscard]] Result<std::string> random_staging_name();
 
-// Fails if the entry `model_name` is a model that must not be replaced, or an entry that a rename
-// cannot replace.
-[[nodiscard]] Status check_model_entry(const Directory& out, const std::string& model_name,
-                                       Overwrite overwrite);
+// Fails with kAlreadyExists if an entry is a model that must not be replaced or has another model's
+// data, or is an entry that a rename cannot replace.
+[[nodiscard]] Status check_models(const Directory& out, std::span<const std::string> models,
+                                  Overwrite overwrite);
 
 }  // namespace onnx_external

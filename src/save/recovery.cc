@@ -9,7 +9,7 @@
 
 #include "base/try.h"
 #include "save/other_models.h"
-#include "save/staging.h"
+#include "save/transaction.h"
 
 namespace onnx_external {
 namespace {
@@ -150,7 +150,7 @@ void finish(const Directory& out, const std::string& entry, const Directory& sta
   if (remove_listed_data(out, staging, publication)) {
     remove_staging(out, entry);
   } else if (!any_is(*states, ModelState::kStaged)) {
-    (void)remove_all_but(staging, {std::string(kRecordName)});
+    (void)staging.remove_all_but({std::string(kRecordName)});
   }
 }
 

@@ -23,7 +23,7 @@
 #include "onnx_external/writer.h"
 #include "save/file_names.h"
 #include "save/file_syncer.h"
-#include "save/publish.h"
+#include "save/transaction.h"
 
 namespace onnx_external {
 

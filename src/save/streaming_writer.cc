@@ -70,7 +70,8 @@ struct AddedPlace {
 }  // namespace
 
 struct Writer::State {
-  Transaction transaction;
+  std::unique_ptr<Transaction> begun;
+  Transaction& transaction;
   WriterOptions options;
   WriteOptions write;
   StreamedFiles files;
@@ -80,8 +81,9 @@ struct Writer::State {
   // By name, so that nothing depends on the order of arrival but what the layout makes depend.
   std::map<std::string, AddedPlace, std::less<>> added;
 
-  State(Transaction&& begun, WriterOptions given, Model empty)
-      : transaction(std::move(begun)),
+  State(std::unique_ptr<Transaction> given_transaction, WriterOptions given, Model empty)
+      : begun(std::move(given_transaction)),
+        transaction(*begun),
         options(std::move(given)),
         write(write_options(options)),
         files(transaction, layout_options(options)),
@@ -288,8 +290,9 @@ struct Writer::State {
                write_model_file({transaction.staging(), plan.models.front().name, segments,
                                  ModelAccess::cuts(model), crcs, write}));
     const std::string manifest = builder.manifest_for({&identity, 1}, crcs, {});
-    TRY(transaction.write_manifests({&manifest, 1}, {&identity, 1}));
-    return transaction.publish();
+    TRY(write_manifests(transaction, {&manifest, 1}));
+    TRY(onnx_external::publish(transaction, {&identity, 1}));
+    return {};
   }
 };
 
@@ -351,7 +354,7 @@ Status Writer::finish(onnx::ModelProto model) {
     TRY(put_initializers(state_->initializers(), model));
   }
   TRY_ASSIGN(const auto checked,
-             Model::from_proto(std::move(model), state_->transaction.staging_path()));
+             Model::from_proto(std::move(model), state_->transaction.staging().path()));
   return finish(checked);
 }
 
@@ -360,8 +363,8 @@ Status Writer::finish(const Model& model) {
   TRY(state_->check_model(model));
   const auto state = std::move(state_);  // unlocks the folder whatever comes
   if (Status done = state->finish(model); !done) {
-    return fail(cancelled_in(state->transaction.staging_path().parent_path(), state->meter.phase(),
-                             std::move(done).error()));
+    return fail(cancelled_in(state->transaction.staging().path().parent_path(),
+                             state->meter.phase(), std::move(done).error()));
   }
   return {};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,7 +20,7 @@
 #include "save/file_names.h"
 #include "save/identity.h"
 #include "save/output_folder.h"
-#include "save/staging.h"
+#include "save/transaction.h"
 
 namespace onnx_external {
 namespace {
@@ -148,7 +149,7 @@ Status publish_set(const Directory& staging, const Directory& out, const std::st
 Status publish_sets(const RecordedInputs& inputs, const Directory& staging, const Directory& out,
                     const TestDataOptions& options) {
   TRY(check_sets(inputs, out, options.overwrite));
-  EntryNames placed;
+  std::set<std::string> placed;
   for (std::size_t set = 0; set < inputs.data.sets.size(); ++set) {
     TRY(publish_set(staging, out, test_set_name(set)));
     placed.insert(test_set_name(set));

@@ -38,8 +38,10 @@ std::vector<std::string> names_of(const SavePlan& plan) {
 struct StagedSave::State {
   std::filesystem::path staging;
   std::vector<std::string> models;
-  std::optional<Transaction> transaction;  // the leader's
+  std::unique_ptr<Transaction> transaction;  // the leader's
+  std::vector<ModelIdentity> identities;     // of the staged models
   WrittenSave written;
+  KeptData kept;
 
   State(std::filesystem::path folder, const SavePlan& plan)
       : staging(std::move(folder)), models(names_of(plan)) {}
@@ -76,12 +78,14 @@ const WrittenSave& StagedSave::written() const {
 }
 
 const KeptData& StagedSave::kept_data() const {
-  static const KeptData none;
-  return state_->transaction ? state_->transaction->kept_data() : none;
+  return state_->kept;
 }
 
 Status StagedSave::publish() {
-  return state_->transaction ? state_->transaction->publish() : Status();
+  if (state_->transaction) {
+    TRY_ASSIGN(state_->kept, onnx_external::publish(*state_->transaction, state_->identities));
+  }
+  return {};
 }
 
 namespace {
@@ -194,9 +198,12 @@ Result<DataPlan> plan_data(const SavePlan& plan, const SourceModels& models,
 }
 
 // Writes the models, then their manifests, which name all of them.
-Status write_models(std::vector<ModelBuilder>& builders, std::optional<ModelSegments> inline_model,
-                    const CopiedFiles& copied, const std::map<std::size_t, Overflow>& overflows,
-                    const WriteOptions& options, Transaction& transaction) {
+Result<std::vector<ModelIdentity>> write_models(std::vector<ModelBuilder>& builders,
+                                                std::optional<ModelSegments> inline_model,
+                                                const CopiedFiles& copied,
+                                                const std::map<std::size_t, Overflow>& overflows,
+                                                const WriteOptions& options,
+                                                const Transaction& transaction) {
   std::vector<ModelIdentity> written;
   for (ModelBuilder& builder : builders) {
     std::optional<ModelSegments> segments = std::exchange(inline_model, std::nullopt);
@@ -212,12 +219,13 @@ Status write_models(std::vector<ModelBuilder>& builders, std::optional<ModelSegm
   for (const ModelBuilder& builder : builders) {
     manifests.push_back(builder.manifest_for(written, copied.crcs, overflows));
   }
-  return transaction.write_manifests(manifests, written);
+  TRY(write_manifests(transaction, manifests));
+  return written;
 }
 
 // Everything that the leader prepares before anything is copied.
 struct PreparedOutput {
-  Transaction transaction;
+  std::unique_ptr<Transaction> transaction;
   WrittenRanges resumed;
 };
 
@@ -235,7 +243,7 @@ Result<PreparedOutput> prepare_output(const SavePlan& plan, const std::filesyste
                                               options.overwrite, plan.layout, plan.files,
                                               resumes ? plan.job : std::string(), plan.data_name}));
   PreparedOutput output{std::move(transaction), WrittenRanges(plan.ranges.size())};
-  TRY_ASSIGN(output.resumed, resumed_ranges(plan, output.transaction, options, meter));
+  TRY_ASSIGN(output.resumed, resumed_ranges(plan, *output.transaction, options, meter));
   return output;
 }
 
@@ -282,28 +290,27 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, std::span<const Model>
   ProgressMeter meter(options.progress);
   auto output = prepare_output(plan, out_dir, std::move(folder), options, meter);
   if (team != nullptr) {
-    const auto staging =
-        output ? output->transaction.staging_path().filename() : std::filesystem::path();
-    TRY(from_leader(
-        *team, output ? Result<std::string>(plan.job + staging.string()) : fail(output.error())));
+    TRY(from_leader(*team, output
+                               ? Result<std::string>(plan.job + output->transaction->staging_name())
+                               : fail(output.error())));
   }
   if (!output) {
     return fail(std::move(output).error());
   }
-  Transaction& transaction = output->transaction;
+  Transaction& transaction = *output->transaction;
   const CopyJob copy{plan,    models,          checkpoint,           transaction.data(),
                      options, output->resumed, &transaction.record()};
   TRY_ASSIGN(auto copied,
              team == nullptr ? copy_files(copy, meter) : copy_share(*team, copy, meter));
-  auto state = std::make_unique<StagedSaveAccess::State>(transaction.staging_path(), plan);
+  auto state = std::make_unique<StagedSaveAccess::State>(transaction.staging().path(), plan);
   TRY(check_recorded_crcs(plan, models, copied.crcs));
   TRY(check_partly_used_storages(given_plan, checkpoint, options.threads));
   WrittenSave& written = state->written;
   TRY_ASSIGN(written.overflows, find_overflows(given_plan, checkpoint, copied.infinite));
   auto builders =
       data.model ? std::move(data.builders) : builders_for(given_plan, models, checkpoint);
-  TRY(write_models(builders, std::move(data.model), copied, written.overflows, options,
-                   transaction));
+  TRY_ASSIGN(state->identities, write_models(builders, std::move(data.model), copied,
+                                             written.overflows, options, transaction));
   for (const auto& [range, error] : copied.errors) {
     written.quantization_errors.emplace(range, error.relative_rms());
   }
@@ -314,7 +321,7 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, std::span<const Model>
     written.inline_crcs.insert(builder.inline_crcs().begin(), builder.inline_crcs().end());
   }
   written.bytes_resumed = bytes_of(plan, output->resumed);
-  state->transaction.emplace(std::move(transaction));
+  state->transaction = std::move(output->transaction);
   return StagedSaveAccess::make(std::move(state));
 }
 

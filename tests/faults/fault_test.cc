@@ -12,8 +12,8 @@
 #include "faults/fault_injection.h"
 #include "onnx_external/test_data.h"
 #include "onnx_external/verify.h"
-#include "save/publish.h"
 #include "save/test_data_files.h"
+#include "save/transaction.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 

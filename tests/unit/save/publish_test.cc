@@ -58,8 +58,9 @@ std::string manifest_for(const std::string& model, const std::string& text, cons
   return manifest_text(manifest);
 }
 
-Result<Transaction> begin(const fs::path& out, Overwrite overwrite = Overwrite::kRefuse,
-                          Sync sync = Sync::kFiles) {
+Result<std::unique_ptr<Transaction>> begin(const fs::path& out,
+                                           Overwrite overwrite = Overwrite::kRefuse,
+                                           Sync sync = Sync::kFiles) {
   auto folder = open_output_folder(out, sync);
   if (!folder) {
     return fail(folder.error());
@@ -88,15 +89,24 @@ void fill(Transaction& transaction, const std::string& text, const Names& files)
     planned.push_back({file, text.size()});
   }
   ASSERT_THAT(transaction.set_files(planned), IsOk());
-  ASSERT_THAT(transaction.write_manifests({&manifest, 1}), IsOk());
+  ASSERT_THAT(write_manifests(transaction, {&manifest, 1}), IsOk());
+}
+
+Status publish_filled(Transaction& transaction) {
+  const auto model = read_identity(transaction.staging(), "model.onnx");
+  if (!model) {
+    return fail(model.error());
+  }
+  const auto kept = publish(transaction, {&*model, 1});
+  return kept ? Status() : fail(kept.error());
 }
 
 void save(const fs::path& out, const std::string& text, const Names& files,
           Overwrite overwrite = Overwrite::kAllow) {
   auto transaction = begin(out, overwrite);
   ASSERT_THAT(transaction, IsOk());
-  fill(*transaction, text, files);
-  ASSERT_THAT(transaction->publish(), IsOk());
+  fill(**transaction, text, files);
+  ASSERT_THAT(publish_filled(**transaction), IsOk());
 }
 
 bool has_text(const fs::path& model, const std::string& text) {
@@ -118,7 +128,7 @@ TEST(Transaction, LeavesNothingWithoutPublish) {
   {
     auto transaction = begin(out);
     ASSERT_THAT(transaction, IsOk());
-    fill(*transaction, "one", {"x"});
+    fill(**transaction, "one", {"x"});
     EXPECT_EQ(entries_of(out).size(), 1U);
   }
   EXPECT_EQ(entries_of(dir.path()), Names{});
@@ -168,9 +178,9 @@ TEST(Transaction, FailsWhenTheDataFolderAppearsMeanwhile) {
   TempDir dir;
   auto transaction = begin(dir.path());
   ASSERT_THAT(transaction, IsOk());
-  fill(*transaction, "one", {"x"});
+  fill(**transaction, "one", {"x"});
   dir.write("data/foreign", "kept");
-  EXPECT_THAT(transaction->publish(), FailsWith(ErrorCode::kAlreadyExists, "data"));
+  EXPECT_THAT(publish_filled(**transaction), FailsWith(ErrorCode::kAlreadyExists, "data"));
   transaction = fail(ErrorCode::kCancelled, "dropped");
   EXPECT_EQ(entries_of(dir.path()), Names{"data"});
   EXPECT_EQ(read_text(dir.path() / "data/foreign"), "kept");
@@ -181,9 +191,9 @@ TEST(Transaction, TakesItsDataBackWhenTheModelAppearsMeanwhile) {
   {
     auto transaction = begin(dir.path());
     ASSERT_THAT(transaction, IsOk());
-    fill(*transaction, "one", {"x"});
+    fill(**transaction, "one", {"x"});
     dir.write("model.onnx", "foreign");
-    EXPECT_THAT(transaction->publish(), FailsWith(ErrorCode::kAlreadyExists, "model.onnx"));
+    EXPECT_THAT(publish_filled(**transaction), FailsWith(ErrorCode::kAlreadyExists, "model.onnx"));
   }
   EXPECT_EQ(entries_of(dir.path()), Names{"model.onnx"});
   EXPECT_EQ(read_text(dir.path() / "model.onnx"), "foreign");

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "save/staging.h"
+#include "save/transaction.h"
 #include "support/result_matchers.h"
 #include "support/temp_dir.h"
 
@@ -13,8 +13,11 @@ namespace {
 
 class TargetLimits : public testing::Test {
  protected:
-  Status check() const {
-    return check_target_limits(Directory::open(dir_.path()).value(), {files_, names_, there_});
+  Status check() const { return check_in(dir_.path()); }
+  Status check_in(const std::filesystem::path& folder) const {
+    return check_target_limits(Directory::open(folder).value(),
+                               {.models = names_, .data_dir = "initializers", .files = files_},
+                               there_);
   }
 
   TempDir dir_;
@@ -51,9 +54,7 @@ TEST_F(TargetLimits, RefuseALongPath) {
   }
   std::filesystem::create_directories(folder);
   files_.push_back({std::string(200, 'x'), 1});
-  EXPECT_THAT(
-      check_target_limits(Directory::open(folder).value(), {files_, names_, 0, "initializers"}),
-      FailsWith(ErrorCode::kIo, "save to a folder with a shorter path"));
+  EXPECT_THAT(check_in(folder), FailsWith(ErrorCode::kIo, "save to a folder with a shorter path"));
 }
 
 TEST_F(TargetLimits, RefuseFilesPastTheProcesssLimit) {

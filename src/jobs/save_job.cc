@@ -18,8 +18,9 @@
 #include "jobs/save_report.h"
 #include "mapping/graph_parts.h"
 #include "mapping/verdict_lists.h"
-#include "onnx_external/verify.h"
-#include "onnx_external/writer.h"
+#include "onnx/graph_facts.h"
+#include "onnx_external/evidence.h"
+#include "onnx_external/learn.h"
 #include "save/plan_checks.h"
 #include "save/test_data_files.h"
 #include "save/transaction.h"
@@ -30,6 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 using Graphs = std::vector<GraphToSave>;
+using Paths = std::span<const fs::path>;
 
 // Neither a path nor a model.
 bool is_nothing(const GraphToSave& given) {
@@ -116,11 +118,6 @@ std::uint64_t work_of_loading(const Graphs& graphs) {
   return work;
 }
 
-Status add_derived(SaveJob& job) {
-  return add_derived_tensors(*job.checkpoint, job.options.mapping.derived,
-                             job.options.open.max_expand);
-}
-
 // Graphs and checkpoint are independent, so they are opened at the same time. For 100,000 tensors
 // this shortens a dry run by a tenth to a fifth.
 Status open_inputs(SaveJob& job, SaveInputs& inputs) {
@@ -150,7 +147,8 @@ Status open_inputs(SaveJob& job, SaveInputs& inputs) {
   for (const Model& model : job.models) {
     list_parts_for(model.facts(), *job.checkpoint);
   }
-  return add_derived(job);
+  return add_derived_tensors(*job.checkpoint, job.options.mapping.derived,
+                             job.options.open.max_expand);
 }
 
 // A model may replace an old model, but never the checkpoint that is being read.
@@ -183,66 +181,6 @@ Status check_has_codes(const SaveJob& job) {
               "leave out the quantization");
 }
 
-// --- writing -------------------------------------------------------------------------------------
-
-std::string failed_text(const VerifyReport& report) {
-  std::string text =
-      "verification failed, nothing was published: " + finding_text(report.findings.front());
-  if (report.findings.size() > 1) {
-    text += " (and " + std::to_string(report.findings.size() - 1) + " more findings)";
-  }
-  return text;
-}
-
-// Returns the options for reading a staged save back. They do not include the manifest, because
-// each model has its own.
-VerifyOptions verify_options(const SaveJob& job) {
-  const WriteOptions& write = job.options.write;
-  VerifyOptions options;
-  options.threads = write.threads;
-  options.progress = write.progress;
-  // Spliced records took their CRC from the checkpoint's zip directory; this read proves them.
-  options.compare = Compare::kRecordedCrc;
-  options.open_slots = OpenSlots::kAllow;  // the mapping has decided
-  // Without a sync the pages are dirty, and the kernel cannot drop them.
-  options.drop_cache = write.sync == Sync::kFiles ? DropCache::kYes : DropCache::kNo;
-  return options;
-}
-
-// The models in the staging folder, with the tensors that they must have.
-struct StagedModels {
-  std::vector<std::vector<ExpectedTensor>> expected;
-  std::vector<ModelToVerify> models;
-};
-
-StagedModels staged_models(const SaveJob& job, const StagedSave& staged) {
-  StagedModels found;
-  const WrittenSave& written = staged.written();
-  for (std::size_t i = 0; i < job.models.size(); ++i) {
-    found.expected.push_back(expected_tensors(job.plan, job.models[i], *job.checkpoint,
-                                              written.range_crcs, written.inline_crcs,
-                                              static_cast<std::uint32_t>(i)));
-    found.models.push_back({staged.model_path(i), found.expected.back(),
-                            staged.manifest_location(i),
-                            job.plan.layout == Layout::kLink ? job.target.folder : fs::path()});
-  }
-  return found;
-}
-
-// Bytes that the models share are read once. Data from the graphs is checked by the CRC-32 in the
-// manifest, which was computed while the data was copied.
-Status verify_staged(const StagedModels& staged, const SaveJob& job) {
-  TRY_ASSIGN(const auto reports,
-             verify_models(staged.models, &*job.checkpoint, verify_options(job)));
-  for (std::size_t i = 0; i < reports.size(); ++i) {
-    if (!reports[i].ok()) {
-      return fail(ErrorCode::kMismatch,
-                  (job.is_of_one() ? "" : job.names[i] + ": ") + failed_text(reports[i]));
-    }
-  }
-  return {};
-}
-
 // Opens the recorded inputs, which must be those that the caller of the model supplies.
 Status open_inputs_of_caller(SaveJob& job, const Mapping& mapping) {
   if (job.options.test_data.empty()) {
@@ -260,20 +198,39 @@ Status open_inputs_of_caller(SaveJob& job, const Mapping& mapping) {
   return {};
 }
 
-// Publishes what was written and verified, then the recorded inputs.
-Status publish(StagedSave staged, SaveJob& job) {
-  const WriteOptions& write = job.options.write;
-  TRY(job.options.before_publish ? job.options.before_publish() : Status());
-  TRY(staged.publish());
-  job.report.data_left_for = staged.kept_data().for_models;
-  note_data_of_other_tools(staged.kept_data().of_other_tools, job.report);
-  if (!job.inputs.recordings.empty() && leads(write)) {
-    { const StagedSave done = std::move(staged); }  // unlocks the folder
-    TRY_IN("the new model is in place, but not its test data",
-           write_test_data(job.inputs, job.target.folder,
-                           {write.overwrite, write.sync, job.options.verification}));
+// --- mapping ---------------------------------------------------------------------------------
+
+// If all floats are converted to one type, the types of keys do not matter for the mapping. The
+// plan rejects slots that state another type.
+MappingOptions mapping_options(const SaveOptions& options) {
+  MappingOptions mapping = options.mapping;
+  mapping.casts = options.plan.dtype ? Casts::kAllow : mapping.casts;
+  return mapping;
+}
+
+Result<std::vector<Mapping>> map_job(const SaveJob& job, const MappingKeys& keys) {
+  const MappingOptions options = mapping_options(job.options);
+  std::vector<GraphToMap> graphs;
+  for (std::size_t i = 0; i < job.models.size(); ++i) {
+    const Model& model = job.models[i];
+    graphs.push_back({job.names[i], &model.facts(), mapping_evidence(model, *job.checkpoint)});
   }
-  return {};
+  const bool learns = job.options.learn_from_open != nullptr || !job.options.learn_from.empty();
+  return learns ? map_by_learning(job, graphs.front(), keys, options)
+                : map_graphs(graphs, keys, options);
+}
+
+Result<SaveReport> save_with_checkpoint(const SaveTarget& target, SaveInputs inputs,
+                                        const SaveOptions& options) {
+  TRY_ASSIGN(auto job, start_job(target, std::move(inputs), options));
+  TRY_ASSIGN(const auto keys, mapping_keys(*job.checkpoint));
+  auto mappings = map_job(job, keys);
+  if (!mappings) {
+    return job.is_of_one() ? fail_in(graph_name(job.models.front()), std::move(mappings).error())
+                           : fail(std::move(mappings).error());
+  }
+  TRY(plan_job(job, *mappings));
+  return carry_out(std::move(job), keys, *mappings);
 }
 
 }  // namespace
@@ -341,15 +298,7 @@ Result<SaveReport> carry_out(SaveJob job, const MappingKeys& keys,
   // From here on every file, offset and length is final.
   TRY_ASSIGN(auto staged, write_plan(job.plan, job.models, *job.checkpoint, job.target.folder,
                                      std::move(job.folder), write));
-  job.report.verified = job.options.verification == Verification::kOn && leads(write);
-  const StagedModels written = job.report.verified ? staged_models(job, staged) : StagedModels();
-  report_save(keys, mappings, staged.written(), job);
-  job.models.clear();  // makes room for those that were written, which are loaded now
-  TRY(job.report.verified ? verify_staged(written, job) : Status());
-  TRY(publish(std::move(staged), job));
-  job.report.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - job.start).count();
-  return std::move(job.report);
+  return finish_job(std::move(job), std::move(staged), keys, mappings);
 }
 
 NotedPhase::NotedPhase(const SaveOptions& options) : options_(options) {
@@ -359,6 +308,85 @@ NotedPhase::NotedPhase(const SaveOptions& options) : options_(options) {
 Result<SaveReport> NotedPhase::explain(Result<SaveReport> report, const fs::path& folder) const {
   return report || !phase_ ? std::move(report)
                            : fail(cancelled_in(folder, phase_, std::move(report).error()));
+}
+
+// --- entry points ----------------------------------------------------------------------------
+
+Result<SaveReport> attach(const SaveTarget& target, SaveInputs inputs, const SaveOptions& options) {
+  const NotedPhase noted(options);
+  return noted.explain(save_with_checkpoint(target, std::move(inputs), noted.options()),
+                       target.folder);
+}
+
+Result<SaveReport> save_graphs_with_external_data(const SaveTarget& target, Paths torch_load_paths,
+                                                  std::span<const GraphToSave> graphs,
+                                                  const SaveOptions& options) {
+  if (torch_load_paths.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "no checkpoint is given; use relayout_model() to change the layout of a model's "
+                "own weights");
+  }
+  return attach(target, {{graphs.begin(), graphs.end()}, torch_load_paths}, options);
+}
+
+Result<SaveReport> save_graphs_with_external_data(const SaveTarget& target, Checkpoint checkpoint,
+                                                  std::span<const GraphToSave> graphs,
+                                                  const SaveOptions& options) {
+  return attach(target, {{graphs.begin(), graphs.end()}, {}, std::move(checkpoint)}, options);
+}
+
+Result<std::string> map_template_text(Paths torch_load_paths, const fs::path& graph_path,
+                                      const SaveOptions& options, const ErrorDetails* refusal) {
+  TRY_ASSIGN(const auto model, Model::load(graph_path));
+  TRY_ASSIGN(auto checkpoint, open_checkpoint(torch_load_paths, options.open));
+  list_parts_for(model.facts(), checkpoint);
+  TRY(add_derived_tensors(checkpoint, options.mapping.derived, options.open.max_expand));
+  TRY_ASSIGN(const auto keys, mapping_keys(checkpoint));
+  const MapTemplate found = map_template(model.facts(), keys, mapping_options(options), refusal);
+  if (found.open.empty()) {
+    return fail(ErrorCode::kNotFound, graph_path.string() + ": has no open slots");
+  }
+  return map_file_text(found.map, found.open, options.mapping.derived);
+}
+
+// --- one model: a set of one -------------------------------------------------------------------
+
+Result<SaveReport> save_model_with_external_data(const fs::path& basepath,
+                                                 const std::string& model_location,
+                                                 const std::string& initializer_location,
+                                                 std::span<const fs::path> torch_load_paths,
+                                                 const onnx::ModelProto& onnx_model,
+                                                 const SaveOptions& options) {
+  const GraphToSave graph{model_location, &onnx_model};
+  return save_graphs_with_external_data({.folder = basepath, .data_dir = initializer_location},
+                                        torch_load_paths, {&graph, 1}, options);
+}
+
+Result<SaveReport> save_graph_with_external_data(const fs::path& basepath,
+                                                 const std::string& model_location,
+                                                 const std::string& initializer_location,
+                                                 std::span<const fs::path> torch_load_paths,
+                                                 const fs::path& graph_path,
+                                                 const SaveOptions& options) {
+  const GraphToSave graph{model_location, graph_path};
+  return save_graphs_with_external_data({.folder = basepath, .data_dir = initializer_location},
+                                        torch_load_paths, {&graph, 1}, options);
+}
+
+Result<SaveReport> save_model_with_external_data(const SaveTarget& target, Checkpoint checkpoint,
+                                                 Model model, const SaveOptions& options) {
+  SaveInputs inputs;
+  inputs.checkpoint = std::move(checkpoint);
+  inputs.graphs.push_back({target.model_name, std::move(model)});
+  return attach(target, std::move(inputs), options);
+}
+
+Result<SaveReport> save(const SaveRequest& request) {
+  const SaveTarget target{.folder = request.folder, .data_dir = request.data_dir};
+  const GraphToSave graph{request.model_name, request.graph};
+  return request.checkpoint.empty() ? relayout_models(target, {&graph, 1}, request.options)
+                                    : save_graphs_with_external_data(target, request.checkpoint,
+                                                                     {&graph, 1}, request.options);
 }
 
 }  // namespace onnx_external

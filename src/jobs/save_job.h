@@ -21,6 +21,7 @@
 #include "onnx_external/result.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/test_data.h"
+#include "onnx_external/writer.h"
 #include "save/output_folder.h"
 #include "save/own_weights.h"
 
@@ -45,11 +46,6 @@ struct SaveJob {
   // Returns whether there is a single model. If there are several, messages also state the model.
   [[nodiscard]] bool is_of_one() const { return names.size() == 1; }
 };
-
-// Returns whether this process verifies and publishes. In a team, only the first process does this.
-[[nodiscard]] inline bool leads(const WriteOptions& options) {
-  return options.team == nullptr || options.team->rank == 0;
-}
 
 // The inputs of a save: graphs, and the paths of checkpoints, an open checkpoint, or neither.
 struct SaveInputs {
@@ -82,6 +78,16 @@ struct SaveInputs {
 // only reports.
 [[nodiscard]] Result<SaveReport> carry_out(SaveJob job, const MappingKeys& keys,
                                            std::span<const Mapping> mappings);
+
+// Verifies the staged models, publishes them, and completes the report.
+[[nodiscard]] Result<SaveReport> finish_job(SaveJob job, StagedSave staged, const MappingKeys& keys,
+                                            std::span<const Mapping> mappings);
+
+// Maps the graph of a job by an old checkpoint: learns which key fills each slot, then maps.
+[[nodiscard]] Result<std::vector<Mapping>> map_by_learning(const SaveJob& job,
+                                                           const GraphToMap& graph,
+                                                           const MappingKeys& keys,
+                                                           const MappingOptions& options);
 
 // The options of a save, with a progress function that also records the phase in which the caller
 // cancels the save.

@@ -315,20 +315,6 @@ Status check_model_size(const Model& model, const SavePlan& plan) {
                           size_text(plan.bytes), size_text(kMaxModelBytes)));
 }
 
-Status check_options(std::span<const Model> models, const PlanOptions& options) {
-  if (options.inline_below.value_or(0) > kMaxInlineBelow) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("tensors of up to {} cannot be inline; the limit is {}",
-                            size_text(*options.inline_below), size_text(kMaxInlineBelow)));
-  }
-  if (options.layout == Layout::kInline && models.size() > 1) {
-    return fail(ErrorCode::kInvalidArgument,
-                "models with inline weights cannot share weights; choose a layout other than "
-                "inline, or save the models one by one");
-  }
-  return {};
-}
-
 // The data files of several models are named after their data folder.
 std::string data_name_for(std::span<const Model> models, const std::string& data_dir,
                           const PlanOptions& options) {
@@ -343,7 +329,11 @@ std::string data_name_for(std::span<const Model> models, const std::string& data
 Result<SavePlan> make_plan(std::span<const Model> models, std::span<const std::string> names,
                            const Checkpoint& checkpoint, std::span<const Mapping> mappings,
                            const PlanOptions& options, const std::string& data_dir) {
-  TRY(check_options(models, options));
+  if (options.inline_below.value_or(0) > kMaxInlineBelow) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("tensors of up to {} cannot be inline; the limit is {}",
+                            size_text(*options.inline_below), size_text(kMaxInlineBelow)));
+  }
   SavePlan plan;
   plan.data_dir = data_dir;
   plan.data_name = data_name_for(models, data_dir, options);

@@ -20,10 +20,9 @@ namespace onnx_external {
 // Creates the plan for models with the names `names`, which share data ranges like tied tensors of
 // one model. A pure function that reads no tensor data. Offsets follow the order of the mappings'
 // pairs. With kLink, offsets are those in the checkpoint's files, whose names are empty until
-// link_files(). Dedup::kContent is treated as kStorage. Errors are those of plan_save(). Also fails
-// with kInvalidArgument for kInline with several models, because they could not share data.
-// Requires: there are as many models as names and mappings; `data_dir` was returned by
-// choose_data_dir().
+// link_files(). Dedup::kContent is treated as kStorage. Errors are those of plan_save().
+// Requires: there are as many models as names and mappings, and only one with kInline, because
+// several could not share data; `data_dir` was returned by choose_data_dir().
 [[nodiscard]] Result<SavePlan> make_plan(std::span<const Model> models,
                                          std::span<const std::string> names,
                                          const Checkpoint& checkpoint,

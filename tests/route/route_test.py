@@ -20,7 +20,7 @@ import torch
 from onnx import TensorProto, helper
 
 COUNTED = ("tools/save_external", "src/jobs/", "src/save/", "src/base/copy_range")
-MOST = 16
+MOST = 15
 ELEMENTS = 1 << 18  # of 4 bytes: larger than a buffer, because smaller tensors are not spliced
 
 

@@ -1,16 +1,17 @@
 #include "tensor/strided_gather.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "base/try.h"
+#include "tensor/copy_plane.h"
 
 namespace onnx_external {
 namespace {
 
-constexpr std::uint64_t kLineBytes = 64;  // of a cache
+constexpr std::uint64_t kLineBytes = kCacheLineBytes;
+constexpr std::uint64_t kCachedBytes = std::uint64_t{1} << 20;  // of an output in an L2 cache
 
 struct Dim {
   std::uint64_t size;
@@ -99,148 +100,6 @@ Status read_windows(const ReadPlan& plan, std::uint64_t offset, std::byte* scrat
   }
 }
 
-struct Pair16 {
-  std::uint64_t halves[2];
-};
-
-// rows x columns; the output steps `out_step` bytes a row and one element a column.
-struct Plane {
-  const std::byte* from;
-  std::uint64_t row_step;     // in the source
-  std::uint64_t column_step;  // in the source
-  std::byte* to;
-  std::uint64_t out_step;
-};
-
-template <typename T>
-void copy_elements(const Plane& plane, std::uint64_t row0, std::uint64_t row_end,
-                   std::uint64_t column0, std::uint64_t column_end) {
-  for (std::uint64_t row = row0; row < row_end; ++row) {
-    const std::byte* source = plane.from + row * plane.row_step + column0 * plane.column_step;
-    std::byte* target = plane.to + row * plane.out_step + column0 * sizeof(T);
-    for (std::uint64_t column = column0; column < column_end; ++column) {
-      std::memcpy(target, source, sizeof(T));
-      source += plane.column_step;
-      target += sizeof(T);
-    }
-  }
-}
-
-// As many elements as a vector register holds on every machine. A block is kCount registers. Its
-// functions avoid loops, because g++ 12 at -O2 kept registers that loops use in memory, which made
-// a transpose in the cache five times slower.
-template <typename T>
-struct Lanes {
-  static constexpr std::size_t kCount = 16 / sizeof(T);
-  using Vector [[gnu::vector_size(16)]] = T;
-  struct Block {
-    Vector lanes[kCount];
-  };
-
-  template <std::size_t... kIndex>
-  [[gnu::always_inline]] static Block load(const std::byte* from, std::uint64_t step,
-                                           std::index_sequence<kIndex...>) {
-    Block block;
-    (std::memcpy(&block.lanes[kIndex], from + kIndex * step, sizeof(Vector)), ...);
-    return block;
-  }
-
-  template <std::size_t... kIndex>
-  [[gnu::always_inline]] static void store(const Block& block, std::byte* to, std::uint64_t step,
-                                           std::index_sequence<kIndex...>) {
-    (std::memcpy(to + kIndex * step, &block.lanes[kIndex], sizeof(Vector)), ...);
-  }
-
-  // The low (kHalf = 0) or high (1) halves of two registers, one element of each in turn.
-  template <std::size_t kHalf, std::size_t... kIndex>
-  [[gnu::always_inline]] static Vector interleave(Vector a, Vector b,
-                                                  std::index_sequence<kIndex...>) {
-    return __builtin_shufflevector(a, b,
-                                   (kHalf * kCount / 2 + kIndex / 2 + (kIndex % 2) * kCount)...);
-  }
-
-  template <std::size_t... kIndex>
-  [[gnu::always_inline]] static Block mix(const Block& block,
-                                          std::index_sequence<kIndex...> indexes) {
-    return {{interleave<kIndex % 2>(block.lanes[kIndex / 2], block.lanes[kIndex / 2 + kCount / 2],
-                                    indexes)...}};
-  }
-
-  // Transposes by mixing log2(kCount) times.
-  template <std::size_t kWidth = 1>
-  [[gnu::always_inline]] static Block transpose(const Block& block) {
-    if constexpr (kWidth == kCount) {
-      return block;
-    } else {
-      return transpose<2 * kWidth>(mix(block, std::make_index_sequence<kCount>()));
-    }
-  }
-};
-
-// Transposes kCount rows x kCount columns whose rows are adjacent in the source.
-template <typename T>
-void transpose_block(const std::byte* from, std::uint64_t column_step, std::byte* to,
-                     std::uint64_t out_step) {
-  using L = Lanes<T>;
-  constexpr auto kIndex = std::make_index_sequence<L::kCount>();
-  L::store(L::transpose(L::load(from, column_step, kIndex)), to, out_step, kIndex);
-}
-
-// Prefetches the cache lines that a tile is written to: they are a row apart, so the processor does
-// not predict them. If they fit into the L1 cache, transposing 512 MiB of 16-bit elements took
-// 0.022 s instead of 0.038 (AMD EPYC, one thread).
-template <typename T>
-void prefetch_tile(const Plane& plane, std::uint64_t row0, std::uint64_t column0) {
-  constexpr std::uint64_t kTileSide = kLineBytes / sizeof(T);
-  for (std::uint64_t row = row0; row < row0 + kTileSide; ++row) {
-    __builtin_prefetch(plane.to + row * plane.out_step + column0 * sizeof(T), 1);
-  }
-}
-
-// A tile is a cache line of rows by a cache line of columns, so every line is read once and written
-// once.
-template <typename T>
-void transpose_tile(const Plane& plane, std::uint64_t row0, std::uint64_t column0) {
-  constexpr std::uint64_t kTileSide = kLineBytes / sizeof(T);
-  // Lines of the source may compete for the same places in the cache, so each is used up before the
-  // next ones are read.
-  for (std::uint64_t column = column0; column < column0 + kTileSide; column += Lanes<T>::kCount) {
-    for (std::uint64_t row = row0; row < row0 + kTileSide; row += Lanes<T>::kCount) {
-      transpose_block<T>(plane.from + row * sizeof(T) + column * plane.column_step,
-                         plane.column_step, plane.to + row * plane.out_step + column * sizeof(T),
-                         plane.out_step);
-    }
-  }
-}
-
-template <typename T>
-void copy_tile(const Plane& plane, std::uint64_t row0, std::uint64_t row_end, std::uint64_t column0,
-               std::uint64_t column_end) {
-  if constexpr (sizeof(T) <= 8) {
-    constexpr std::uint64_t kTileSide = kLineBytes / sizeof(T);
-    if (plane.row_step == sizeof(T) && row_end - row0 == kTileSide &&
-        column_end - column0 == kTileSide) {
-      return transpose_tile<T>(plane, row0, column0);
-    }
-  }
-  copy_elements<T>(plane, row0, row_end, column0, column_end);
-}
-
-template <typename T>
-void copy_plane(const std::byte* from, const Dim& rows, const Dim& columns, std::byte* to) {
-  constexpr std::uint64_t kTile = kLineBytes / std::min<std::uint64_t>(sizeof(T), 8);
-  const Plane plane{from, rows.scratch, columns.scratch, to, rows.out};
-  for (std::uint64_t row = 0; row < rows.size; row += kTile) {
-    for (std::uint64_t column = 0; column < columns.size; column += kTile) {
-      if (column + 2 * kTile <= columns.size && row + kTile <= rows.size) {
-        prefetch_tile<T>(plane, row, column + kTile);
-      }
-      copy_tile<T>(plane, row, std::min(rows.size, row + kTile), column,
-                   std::min(columns.size, column + kTile));
-    }
-  }
-}
-
 // The dimension with the smallest scratch stride, apart from the last one; the two are tiled
 // together.
 std::size_t choose_rows(const Box& box) {
@@ -253,10 +112,10 @@ std::size_t choose_rows(const Box& box) {
   return best;
 }
 
-template <typename T>
-void permute(Box box, const std::byte* scratch, std::byte* out) {
-  if (box.empty() || box.back().out != sizeof(T)) {  // a split left one element of it
-    box.push_back(Dim{.size = 1, .source = 0, .scratch = 0, .out = sizeof(T)});
+void permute_elements(Box box, std::uint32_t element_bytes, Stores stores, const std::byte* scratch,
+                      std::byte* out) {
+  if (box.empty() || box.back().out != element_bytes) {  // a split left one element of it
+    box.push_back(Dim{.size = 1, .source = 0, .scratch = 0, .out = element_bytes});
   }
   if (box.size() < 2) {
     box.insert(box.begin(), Dim{.size = 1, .source = 0, .scratch = 0, .out = 0});
@@ -266,14 +125,9 @@ void permute(Box box, const std::byte* scratch, std::byte* out) {
   const Dim& columns = box.back();
   std::vector<std::uint64_t> index(rank, 0);
   for (;;) {
-    if (columns.scratch == sizeof(T)) {
-      for (std::uint64_t row = 0; row < box[rows].size; ++row) {
-        std::memcpy(out + row * box[rows].out, scratch + row * box[rows].scratch,
-                    static_cast<std::size_t>(columns.size * sizeof(T)));
-      }
-    } else {
-      copy_plane<T>(scratch, box[rows], columns, out);
-    }
+    copy_plane({box[rows].size, columns.size, scratch, box[rows].scratch, columns.scratch, out,
+                box[rows].out},
+               element_bytes, stores);
     std::size_t d = rank - 1;
     while (d-- > 0) {
       if (d == rows) {
@@ -291,22 +145,6 @@ void permute(Box box, const std::byte* scratch, std::byte* out) {
     if (d > rank) {  // wrapped below 0: every index was used
       return;
     }
-  }
-}
-
-void permute_elements(const Box& box, std::uint32_t element_bytes, const std::byte* scratch,
-                      std::byte* out) {
-  switch (element_bytes) {
-    case 1:
-      return permute<std::uint8_t>(box, scratch, out);
-    case 2:
-      return permute<std::uint16_t>(box, scratch, out);
-    case 4:
-      return permute<std::uint32_t>(box, scratch, out);
-    case 8:
-      return permute<std::uint64_t>(box, scratch, out);
-    default:
-      return permute<Pair16>(box, scratch, out);
   }
 }
 
@@ -344,8 +182,13 @@ Dim& choose_cut(Box& box, std::uint32_t element_bytes) {
 // Shares one scratch among all boxes of a call.
 class Gatherer {
  public:
-  Gatherer(std::uint32_t element_bytes, const ReadSource& read)
-      : element_bytes_(element_bytes), read_(read) {}
+  Gatherer(std::uint32_t element_bytes, std::uint64_t out_bytes, const ReadSource& read)
+      : element_bytes_(element_bytes),
+        stores_(out_bytes > kCachedBytes ? Stores::kStreamed : Stores::kCached),
+        read_(read) {}
+  ~Gatherer() { finish_streams(); }
+  Gatherer(const Gatherer&) = delete;
+  Gatherer& operator=(const Gatherer&) = delete;
 
   // Reads a box whose element 0 lies at `offset`, in chunks whose scratch fits.
   [[nodiscard]] Status gather(const Box& whole, std::uint64_t offset, std::byte* out) {
@@ -376,11 +219,12 @@ class Gatherer {
       scratch_bytes_ = plan.scratch;
     }
     TRY(read_windows(plan, offset, scratch_.get(), read_));
-    permute_elements(box, element_bytes_, scratch_.get(), out);
+    permute_elements(box, element_bytes_, stores_, scratch_.get(), out);
     return {};
   }
 
   std::uint32_t element_bytes_;
+  Stores stores_;
   const ReadSource& read_;
   std::unique_ptr<std::byte[]> scratch_;
   std::uint64_t scratch_bytes_ = 0;
@@ -413,13 +257,13 @@ Status gather_matrix(const StridedView& view, std::uint64_t pitch, std::byte* ou
   const Box box{
       {.size = view.sizes[0], .source = view.strides[0], .scratch = 0, .out = pitch},
       {.size = view.sizes[1], .source = view.strides[1], .scratch = 0, .out = view.element_bytes}};
-  return Gatherer(view.element_bytes, read).gather(box, 0, out);
+  return Gatherer(view.element_bytes, view.sizes[0] * pitch, read).gather(box, 0, out);
 }
 
 Status gather_strided(const StridedView& view, std::uint64_t first, std::span<std::byte> out,
                       const ReadSource& read) {
   const std::size_t rank = view.sizes.size();
-  Gatherer gatherer(view.element_bytes, read);
+  Gatherer gatherer(view.element_bytes, out.size(), read);
   std::uint64_t left = out.size() / view.element_bytes;
   std::byte* target = out.data();
   while (left != 0) {

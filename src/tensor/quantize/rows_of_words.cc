@@ -27,7 +27,7 @@ std::size_t byte_of(std::uint32_t shift) {
 }
 
 // Blocks of 16 pairs are transposed in registers. The functions avoid loops, as those of
-// tensor/strided_gather.cc do.
+// tensor/copy_plane.cc do.
 using Bytes [[gnu::vector_size(16)]] = std::uint8_t;
 using Pairs [[gnu::vector_size(16)]] = std::uint64_t;
 constexpr std::size_t kBlockPairs = 16;

@@ -166,10 +166,11 @@ Status Checkpoint::read(const TensorView& view, std::uint64_t first,
 }
 
 Status CheckpointAccess::read_rows(const Checkpoint& checkpoint, const TensorView& view,
-                                   std::uint64_t pitch, std::span<std::byte> out) {
+                                   std::uint64_t pitch, std::span<std::byte> out,
+                                   std::byte* scratch) {
   Contents& contents = *checkpoint.contents_;
   return with_reader(storage_source(contents.all, view.storage), *contents.inflated, view,
-                     [&](const auto& reader) { return reader.read_rows(pitch, out); });
+                     [&](const auto& reader) { return reader.read_rows(pitch, out, scratch); });
 }
 
 Result<MemoryRuns::Held> CheckpointAccess::hold(const Checkpoint& checkpoint,

@@ -273,7 +273,7 @@ std::optional<FileRange> KeptRows::stored_codes_range(const Checkpoint& checkpoi
   return range;
 }
 
-Status KeptRows::make_run(std::uint64_t first, const Run& run, KeptCodes wanted,
+Status KeptRows::make_run(std::uint64_t first, const Run& run, KeptCodes wanted, BlockParts& parts,
                           const PackedRows& out) const {
   if (path_ == Path::kBlocks) {
     return rows_.matrix().blocks->read_kept(run.row, run.rows,
@@ -281,7 +281,6 @@ Status KeptRows::make_run(std::uint64_t first, const Run& run, KeptCodes wanted,
   }
   const MatrixBlock block{run.row, run.rows, 0, rows_.matrix().columns};
   const bool by_codes = path_ == Path::kCodes && wanted == KeptCodes::kMade;
-  BlockParts parts;
   const bool has_zeros = form_.scheme.zero_points || form_.scheme.terms;
   TRY(by_codes ? rows_.read(block, parts) : rows_.read_groups(block, parts, has_zeros));
   TRY(keep_rows(
@@ -312,7 +311,7 @@ Status KeptRows::take_lines(std::uint64_t first, std::uint64_t rows, std::span<s
                          out.codes.subspan(line * line_bytes, line_bytes));
     }
   }
-  TRY(make_run(first, {first, rows}, KeptCodes::kMade, out));
+  TRY(make_run(first, {first, rows}, KeptCodes::kMade, buffers.parts, out));
   return take(first, out);
 }
 
@@ -364,7 +363,7 @@ Status KeptRows::make(std::uint64_t first, std::uint64_t count, KeptCodes codes,
     for (std::uint64_t done = 0; done < many;) {
       const Run run = run_at(first + done, many - done);
       TRY(make_run(
-          first + done, run, codes,
+          first + done, run, codes, buffers.parts,
           {rows_of(out.codes, done, run.rows, many), rows_of(out.scales, done, run.rows, many),
            rows_of(out.zero_points, done, run.rows, many)}));
       done += run.rows;

@@ -24,6 +24,7 @@ struct KeptBuffers {
   IoBuffer codes;
   IoBuffer scales;
   IoBuffer zero_points;
+  BlockParts parts;
 };
 
 enum class KeptCodes : std::uint8_t { kMade, kLeftOut };
@@ -101,7 +102,7 @@ class KeptRows {
   [[nodiscard]] Run run_at(std::uint64_t row, std::uint64_t most) const;
   [[nodiscard]] PackedRows room(std::uint64_t rows, KeptBuffers& buffers) const;
   [[nodiscard]] Status make_run(std::uint64_t first, const Run& run, KeptCodes codes,
-                                const PackedRows& out) const;
+                                BlockParts& parts, const PackedRows& out) const;
   [[nodiscard]] Status make_from_tiles(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
                                        KeptBuffers& buffers, const Take& take) const;
   // Converts rows whose stored words are in `lines`, which may be modified.

@@ -1,9 +1,9 @@
 #include "tensor/strided_gather.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
+#include "base/io_buffer.h"
 #include "base/try.h"
 #include "tensor/copy_plane.h"
 
@@ -182,9 +182,13 @@ Dim& choose_cut(Box& box, std::uint32_t element_bytes) {
 // Shares one scratch among all boxes of a call.
 class Gatherer {
  public:
-  Gatherer(std::uint32_t element_bytes, std::uint64_t out_bytes, const ReadSource& read)
+  // Allocates the scratch when it is needed, unless it is given.
+  Gatherer(std::uint32_t element_bytes, std::uint64_t out_bytes, std::byte* scratch,
+           const ReadSource& read)
       : element_bytes_(element_bytes),
         stores_(out_bytes > kCachedBytes ? Stores::kStreamed : Stores::kCached),
+        scratch_(scratch),
+        scratch_bytes_(scratch == nullptr ? 0 : kGatherScratchBytes),
         read_(read) {}
   ~Gatherer() { finish_streams(); }
   Gatherer(const Gatherer&) = delete;
@@ -214,20 +218,20 @@ class Gatherer {
   [[nodiscard]] Status gather_piece(const ReadPlan& plan, const Box& box, std::uint64_t offset,
                                     std::byte* out) {
     if (plan.scratch > scratch_bytes_) {
-      scratch_ =
-          std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(plan.scratch));
+      scratch_ = own_scratch_.first(plan.scratch).data();
       scratch_bytes_ = plan.scratch;
     }
-    TRY(read_windows(plan, offset, scratch_.get(), read_));
-    permute_elements(box, element_bytes_, stores_, scratch_.get(), out);
+    TRY(read_windows(plan, offset, scratch_, read_));
+    permute_elements(box, element_bytes_, stores_, scratch_, out);
     return {};
   }
 
   std::uint32_t element_bytes_;
   Stores stores_;
+  IoBuffer own_scratch_;
+  std::byte* scratch_;
+  std::uint64_t scratch_bytes_;
   const ReadSource& read_;
-  std::unique_ptr<std::byte[]> scratch_;
-  std::uint64_t scratch_bytes_ = 0;
 };
 
 }  // namespace
@@ -253,17 +257,17 @@ std::uint64_t spread_rows(std::uint64_t row_bytes) {
 }
 
 Status gather_matrix(const StridedView& view, std::uint64_t pitch, std::byte* out,
-                     const ReadSource& read) {
+                     std::byte* scratch, const ReadSource& read) {
   const Box box{
       {.size = view.sizes[0], .source = view.strides[0], .scratch = 0, .out = pitch},
       {.size = view.sizes[1], .source = view.strides[1], .scratch = 0, .out = view.element_bytes}};
-  return Gatherer(view.element_bytes, view.sizes[0] * pitch, read).gather(box, 0, out);
+  return Gatherer(view.element_bytes, view.sizes[0] * pitch, scratch, read).gather(box, 0, out);
 }
 
 Status gather_strided(const StridedView& view, std::uint64_t first, std::span<std::byte> out,
                       const ReadSource& read) {
   const std::size_t rank = view.sizes.size();
-  Gatherer gatherer(view.element_bytes, out.size(), read);
+  Gatherer gatherer(view.element_bytes, out.size(), nullptr, read);
   std::uint64_t left = out.size() / view.element_bytes;
   std::byte* target = out.data();
   while (left != 0) {

@@ -63,9 +63,10 @@ using ReadSource = std::function<Status(std::uint64_t offset, std::span<std::byt
 // a power of two compete for the same lines.
 [[nodiscard]] std::uint64_t spread_rows(std::uint64_t row_bytes);
 
-// Gathers a whole matrix; its rows are `pitch` bytes apart in the output. Requires: the view has
-// two dimensions, neither of which is 0; a row fits into `pitch`.
+// Gathers a whole matrix; its rows are `pitch` bytes apart in the output. `scratch` has
+// kGatherScratchBytes bytes. Requires: the view has two dimensions, neither of which is 0; a row
+// fits into `pitch`.
 [[nodiscard]] Status gather_matrix(const StridedView& view, std::uint64_t pitch, std::byte* out,
-                                   const ReadSource& read);
+                                   std::byte* scratch, const ReadSource& read);
 
 }  // namespace onnx_external

@@ -18,7 +18,7 @@ namespace onnx_external {
 // The size of one band (a group of adjacent rows), and of all bands that are kept. With these
 // sizes, a save needs less than 64 MiB of memory.
 inline constexpr std::uint64_t kBandBytes = std::uint64_t{1} << 20;
-inline constexpr std::uint64_t kKeptBandBytes = std::uint64_t{8} << 20;
+inline constexpr std::uint64_t kKeptBandBytes = std::uint64_t{4} << 20;
 
 // The most recently read bands of a checkpoint. Thread-safe.
 class BandPool {

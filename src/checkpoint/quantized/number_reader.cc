@@ -1,10 +1,10 @@
 #include "checkpoint/quantized/number_reader.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <utility>
 
 #include "base/try.h"
 #include "tensor/cast.h"
@@ -13,45 +13,47 @@ namespace onnx_external {
 namespace {
 
 constexpr int kExponentBias = 127;
+constexpr std::size_t kCastAtOnce = 1024;  // elements
 
 template <typename T>
-void append_as_doubles(std::span<const std::byte> bytes, std::vector<double>& out) {
+void put_as_doubles(std::span<const std::byte> bytes, double* out) {
   for (std::size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
     T value{};
     std::memcpy(&value, bytes.data() + at, sizeof(T));
-    out.push_back(static_cast<double>(value));
+    *out++ = static_cast<double>(value);
   }
 }
 
-std::vector<double> as_doubles(DType dtype, std::span<const std::byte> bytes) {
-  std::vector<double> values;
-  values.reserve(bytes.size() / byte_size(dtype));
+void put_floats_as_doubles(DType dtype, std::span<const std::byte> bytes, double* out) {
+  std::array<float, kCastAtOnce> floats;
+  const std::size_t unit = byte_size(dtype);
+  while (!bytes.empty()) {
+    const std::size_t count = std::min(kCastAtOnce, bytes.size() / unit);
+    cast_elements(dtype, DType::kFloat32, bytes.first(count * unit),
+                  std::as_writable_bytes(std::span(floats).first(count)));
+    out = std::copy_n(floats.begin(), count, out);
+    bytes = bytes.subspan(count * unit);
+  }
+}
+
+void as_doubles(DType dtype, std::span<const std::byte> bytes, std::vector<double>& out) {
+  out.resize(bytes.size() / byte_size(dtype));
   switch (dtype) {
     case DType::kFloat64:
-      append_as_doubles<double>(bytes, values);
-      break;
+      return put_as_doubles<double>(bytes, out.data());
     case DType::kFloat32:
-      append_as_doubles<float>(bytes, values);
-      break;
+      return put_as_doubles<float>(bytes, out.data());
     case DType::kUInt8:
-      append_as_doubles<std::uint8_t>(bytes, values);
-      break;
+      return put_as_doubles<std::uint8_t>(bytes, out.data());
     case DType::kInt8:
-      append_as_doubles<std::int8_t>(bytes, values);
-      break;
+      return put_as_doubles<std::int8_t>(bytes, out.data());
     case DType::kInt16:
-      append_as_doubles<std::int16_t>(bytes, values);
-      break;
+      return put_as_doubles<std::int16_t>(bytes, out.data());
     case DType::kInt32:
-      append_as_doubles<std::int32_t>(bytes, values);
-      break;
-    default: {
-      std::vector<float> floats(bytes.size() / byte_size(dtype));
-      cast_elements(dtype, DType::kFloat32, bytes, std::as_writable_bytes(std::span(floats)));
-      values.assign(floats.begin(), floats.end());
-    }
+      return put_as_doubles<std::int32_t>(bytes, out.data());
+    default:
+      return put_floats_as_doubles(dtype, bytes, out.data());
   }
-  return values;
 }
 
 Result<std::vector<std::byte>> read_elements(const StoredTensor& stored, std::uint64_t first,
@@ -63,10 +65,10 @@ Result<std::vector<std::byte>> read_elements(const StoredTensor& stored, std::ui
 }
 
 // The stored numbers [first, first + count) as they count before the second level.
-Result<std::vector<double>> read_first_level(const GroupNumbers& numbers, std::uint64_t first,
-                                             std::uint64_t count) {
+Status read_first_level(const GroupNumbers& numbers, std::uint64_t first, std::uint64_t count,
+                        std::vector<double>& values) {
   TRY_ASSIGN(const auto bytes, read_elements(numbers.stored, first, count));
-  std::vector<double> values = as_doubles(numbers.stored.view.dtype, bytes);
+  as_doubles(numbers.stored.view.dtype, bytes, values);
   if (numbers.exponents) {
     for (double& value : values) {
       value = std::ldexp(1.0, static_cast<int>(value) - kExponentBias);
@@ -96,7 +98,7 @@ Result<std::vector<double>> read_first_level(const GroupNumbers& numbers, std::u
       value /= numbers.divisor;
     }
   }
-  return values;
+  return {};
 }
 
 // The place of the number for a group of a row.
@@ -136,12 +138,12 @@ Status read_numbers(const GroupNumbers& numbers, const QuantizedMatrix& matrix,
     first = 0;
     last = numbers.count - 1;
   }
-  TRY_ASSIGN(auto values, read_first_level(numbers, first, last - first + 1));
   const bool is_table = numbers.place == GroupPlace::kTable;
   if (is_table && second.empty() && numbers.row_block == 1 && range.groups == numbers.columns) {
-    out = std::move(values);  // whole rows of the table
-    return {};
+    return read_first_level(numbers, first, last - first + 1, out);  // whole rows of the table
   }
+  std::vector<double> values;
+  TRY(read_first_level(numbers, first, last - first + 1, values));
   const bool is_one_column = numbers.columns == 1;
   out.clear();
   out.reserve(static_cast<std::size_t>(range.rows * range.groups));
@@ -165,7 +167,9 @@ Status read_numbers(const GroupNumbers& numbers, const QuantizedMatrix& matrix,
 
 Result<std::vector<double>> read_first_numbers(const StoredTensor& stored, std::uint64_t count) {
   TRY_ASSIGN(const auto bytes, read_elements(stored, 0, count));
-  return as_doubles(stored.view.dtype, bytes);
+  std::vector<double> values;
+  as_doubles(stored.view.dtype, bytes, values);
+  return values;
 }
 
 Result<std::vector<std::int64_t>> read_integers(const StoredTensor& stored, std::uint64_t count) {

@@ -53,9 +53,10 @@ struct CheckpointAccess {
       const Checkpoint& checkpoint, std::uint32_t storage);
 
   // Reads a whole matrix into rows that are `pitch` bytes apart. The bytes between the rows are
-  // unspecified.
+  // unspecified. `scratch` has kGatherScratchBytes bytes.
   [[nodiscard]] static Status read_rows(const Checkpoint& checkpoint, const TensorView& view,
-                                        std::uint64_t pitch, std::span<std::byte> out);
+                                        std::uint64_t pitch, std::span<std::byte> out,
+                                        std::byte* scratch);
 };
 
 }  // namespace onnx_external

@@ -82,8 +82,9 @@ Status ElementReader::read_whole(std::uint64_t element, std::span<std::byte> out
   return {};
 }
 
-Status ElementReader::read_rows(std::uint64_t pitch, std::span<std::byte> out) const {
-  TRY(gather_matrix(strided(view_), pitch, out.data(),
+Status ElementReader::read_rows(std::uint64_t pitch, std::span<std::byte> out,
+                                std::byte* scratch) const {
+  TRY(gather_matrix(strided(view_), pitch, out.data(), scratch,
                     [&](std::uint64_t offset, std::span<std::byte> chunk) {
                       return read_storage_(view_.storage_offset + offset, chunk);
                     }));

@@ -27,8 +27,10 @@ class ElementReader {
   [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const;
 
   // Reads all elements of a matrix into rows that are `pitch` bytes apart; the bytes between rows
-  // are unspecified. Requires: two dimensions; out.size() is `pitch` times the number of rows.
-  [[nodiscard]] Status read_rows(std::uint64_t pitch, std::span<std::byte> out) const;
+  // are unspecified. `scratch` has kGatherScratchBytes bytes. Requires: two dimensions; out.size()
+  // is `pitch` times the number of rows.
+  [[nodiscard]] Status read_rows(std::uint64_t pitch, std::span<std::byte> out,
+                                 std::byte* scratch) const;
 
  private:
   void put_right(std::span<std::byte> out) const;

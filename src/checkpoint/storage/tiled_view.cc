@@ -122,7 +122,7 @@ class TiledView::Band {
         first_row_(first_row),
         rows_(rows),
         row_bytes_(all.columns_.size * all.out_unit_),
-        tile_(tile.first(kTileRoom)),
+        tile_(tile.first(kGatherScratchBytes + kTileRoom)),
         take_(take),
         wants_crc_(wants_crc),
         is_run_(all.tile_columns_ == all.columns_.size),
@@ -160,8 +160,8 @@ class TiledView::Band {
                            all_.unit_;
     const std::uint64_t line_bytes = columns * all_.unit_;
     const std::uint64_t pitch = is_run_ ? line_bytes : spread_rows(line_bytes);
-    const std::span<std::byte> bytes = tile_.first(rows_ * pitch);
-    TRY(CheckpointAccess::read_rows(all_.checkpoint_, view, pitch, bytes));
+    const std::span<std::byte> bytes = tile_.subspan(kGatherScratchBytes, rows_ * pitch);
+    TRY(CheckpointAccess::read_rows(all_.checkpoint_, view, pitch, bytes, tile_.data()));
     const std::uint64_t run_bytes = is_run_ ? bytes.size() : line_bytes;
     for (std::size_t row = 0; row < crcs_.size(); ++row) {
       const std::uint64_t at = (first_row_ + row) * row_bytes_ + column * all_.out_unit_;
@@ -195,7 +195,7 @@ class TiledView::Band {
   std::uint64_t first_row_;  // counted through all matrices
   std::uint64_t rows_;
   std::uint64_t row_bytes_;
-  std::span<std::byte> tile_;
+  std::span<std::byte> tile_;  // behind the scratch for gathering it
   const TakeRun& take_;
   IoBuffer converted_;
   bool wants_crc_;

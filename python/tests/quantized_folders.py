@@ -537,6 +537,13 @@ def bitnet(rng: np.random.Generator, rows: int = 16, columns: int = 12, auto: bo
     )
 
 
+def auto_round(rng: np.random.Generator) -> Made:
+    """AutoRound's own format stores zero points unchanged, in one stream of 3 bits."""
+    made = gptq(rng, bits=3, version=2)
+    config = {"quant_method": "auto-round", "packing_format": "auto_round", "bits": 3}
+    return made._replace(config={"quantization_config": config | {"group_size": 32}})
+
+
 Maker = Callable[[np.random.Generator], Made]
 
 MAKERS: dict[str, Maker] = {
@@ -548,6 +555,7 @@ MAKERS: dict[str, Maker] = {
     "gptq one group": lambda rng: gptq(rng, group=96),
     "gptq says v1": lambda rng: gptq(rng, version=2, says="gptq", symmetric=True),
     "gptq says v2": lambda rng: gptq(rng, version=1, says="gptq_v2", symmetric=True),
+    "auto-round": auto_round,
     "awq gemm": awq,
     "awq gemv": awq_gemv,
     "quark int4": quark,

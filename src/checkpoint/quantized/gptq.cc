@@ -93,11 +93,13 @@ Result<ZeroPoints> sample_zeros(const PackedCodes& zeros) {
 }
 
 // Returns which version of the format the settings state: GPTQ's first version stores zero points
-// minus one.
+// minus one. AutoRound's formats "auto_round" and "auto_round:gptqmodel" store them unchanged.
 std::optional<bool> says_second_version(const QuantSettings& settings) {
   const std::string format = settings.text("checkpoint_format");
   const std::string other = settings.text("format");
-  if (format == "gptq_v2" || other == "gptq_v2") {
+  const std::string packing = settings.text("packing_format");
+  if (format == "gptq_v2" || other == "gptq_v2" || packing == "auto_round" ||
+      packing == "auto_round:gptqmodel") {
     return true;
   }
   return settings.is_given() ? std::optional(false) : std::nullopt;

@@ -62,6 +62,14 @@ TEST(QuantizedGptq, WithZeroPointsOfItsOwnIsReadAsItsConfigSays) {
               ElementsAre(-3, -2, -1, 0, 2, 4, 6, 8));
 }
 
+TEST(QuantizedGptq, OfAutoRoundStoresZeroPointsAsItsPackingSays) {
+  auto folder = gptq(0x33333333, "");
+  folder.config(R"({"quant_method": "auto-round", "packing_format": "auto_round"})");
+  EXPECT_THAT(first_row(folder.floats("a.weight")), ElementsAre(-3, -2, -1, 0, 2, 4, 6, 8));
+  folder.config(R"({"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq"})");
+  EXPECT_THAT(first_row(folder.floats("a.weight")), ElementsAre(-4, -3, -2, -1, 0, 2, 4, 6));
+}
+
 TEST(QuantizedGptq, WithZeroPointsOfItsOwnAndNoConfigStaysInItsParts) {
   const auto checkpoint = gptq(0x33333333, "gptq").open_file();
   ASSERT_THAT(checkpoint, IsOk());

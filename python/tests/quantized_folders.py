@@ -537,6 +537,94 @@ def bitnet(rng: np.random.Generator, rows: int = 16, columns: int = 12, auto: bo
     )
 
 
+def blocks_ct(rng: np.random.Generator, packed: bool = True) -> Made:
+    """int8 with a scale for each block of rows and columns; the last blocks are cut."""
+    rows, columns, block = 72, 100, 64
+    codes = rng.integers(0, 256, (rows, columns))
+    scales = scales_of(rng, (2, 2), ml_dtypes.bfloat16)
+    w = (codes - 128) * np.repeat(spread(scales, block, columns), block, 0)[:rows]
+    args = {"num_bits": 8, "type": "int", "strategy": "block", "block_structure": [block, block]}
+    if packed:
+        tensors = {
+            "a.weight_packed": stream(codes, 8, "i4"),
+            "a.weight_shape": np.array([rows, columns]),
+        }
+    else:
+        tensors = {"a.weight": (codes - 128).astype(np.int8)}
+    tensors["a.weight_scale"] = scales
+    return Made(tensors, compressed(args), {"a.weight": once(w)})
+
+
+def nvfp4_modelopt_32(rng: np.random.Generator) -> Made:
+    codes = rng.integers(0, 16, (12, 128))
+    scales = (rng.random((12, 4)) * 400 + 20).astype(ml_dtypes.float8_e4m3fn)
+    factor = np.float32(1 / 2688.0)
+    w = E2M1[codes] * spread(scales.astype(np.float64) * float(factor), 32, 128)
+    tensors = {
+        "a.weight": stream(codes, 4, "u1"),
+        "a.weight_scale": scales,
+        "a.weight_scale_2": np.array(factor),
+    }
+    config = {"quant_method": "modelopt", "quant_algo": "W4A8_NVFP4_FP8"}
+    return Made(tensors, {"quantization_config": config}, {"a.weight": once(w)})
+
+
+def tiled(scales: Array) -> Array:
+    """Arrange scales in tiles of 128 rows and 4 groups, as cuBLAS reads them."""
+    rows, groups = scales.shape
+    table = np.pad(scales, [(0, -rows % 128), (0, -groups % 4)])
+    tiles = table.reshape(-1, 4, 32, table.shape[1] // 4, 4).transpose(0, 3, 2, 1, 4)
+    return tiles.reshape(-1, 16).reshape(len(table) // 4, -1)
+
+
+def torchao_tiles(
+    rng: np.random.Generator, rows: int = 256, columns: int = 256, nvfp4: bool = False
+) -> Made:
+    group = 16 if nvfp4 else 32
+    shape = (rows, columns // group)
+    tensors: dict[str, Array] = {}
+    if nvfp4:
+        codes = rng.integers(0, 16, (rows, columns))
+        scales = (rng.random(shape) * 400 + 20).astype(ml_dtypes.float8_e4m3fn)
+        second = np.array(1 / 2688.0, np.float32)
+        w = E2M1[codes] * spread(scales.astype(np.float64) * float(second), group, columns)
+        tensors["a._weight_qdata"] = stream(codes, 4, "u1")
+        tensors["a._weight_per_tensor_scale"] = second
+    else:
+        codes = rng.integers(0, 0x7E, (rows, columns)).astype(np.uint8)
+        scales = (2.0 ** rng.integers(-9, 3, shape)).astype(ml_dtypes.float8_e8m0fnu)
+        w = E4M3[codes] * spread(scales, group, columns)
+        tensors["a._weight_qdata"] = codes.view(ml_dtypes.float8_e4m3fn)
+    tensors["a._weight_scale"] = tiled(scales.view(np.uint8)).view(scales.dtype)
+    config = {"quantization_config": {"quant_method": "torchao"}}
+    return Made(tensors, config, {"a.weight": once(w)})
+
+
+def olive_override(rng: np.random.Generator) -> Made:
+    made = olive(rng, bits=8)
+    config = made.config["quantization_config"]
+    own = {"bits": 4, "overrides": {"a": {"bits": 8}}}
+    return made._replace(config={"quantization_config": config | own})
+
+
+def modelopt_smooth(rng: np.random.Generator) -> Made:
+    codes = rng.integers(-128, 128, (8, 64), dtype=np.int8)
+    scales = scales_of(rng, (8,), np.float32)
+    factors = (rng.random(64) + 0.5).astype(ml_dtypes.bfloat16)
+    w = codes * scales.astype(np.float64)[:, None] * factors.astype(np.float64)
+    tensors = {"a.weight": codes, "a.weight_scale": scales, "a.pre_quant_scale": factors}
+    config = {"quant_method": "modelopt", "quant_algo": "W8A8_SQ_PER_CHANNEL"}
+    return Made(tensors, {"quantization_config": config}, {"a.weight": once(w)})
+
+
+def modelopt_blocks(rng: np.random.Generator) -> Made:
+    made = float8(rng, 256, 384, (128, 128))
+    scales = made.tensors["a.weight_scale_inv"].reshape(2, 1, 3, 1)
+    tensors = {"a.weight": made.tensors["a.weight"], "a.weight_scale": scales}
+    config = {"quant_method": "modelopt", "quant_algo": "fp8_pb_wo"}
+    return made._replace(tensors=tensors, config={"quantization_config": config})
+
+
 def auto_round(rng: np.random.Generator) -> Made:
     """AutoRound's own format stores zero points unchanged, in one stream of 3 bits."""
     made = gptq(rng, bits=3, version=2)
@@ -576,6 +664,8 @@ MAKERS: dict[str, Maker] = {
     "ct one expert": lambda rng: experts_ct(rng, experts=1),
     "ct experts, parameters": lambda rng: experts_ct(rng, begin=""),
     "ct int8": int8_ct,
+    "ct blocks": blocks_ct,
+    "ct int8 blocks": lambda rng: blocks_ct(rng, packed=False),
     "fp8 ragged blocks": float8,
     "fp8 exponents": lambda rng: float8(rng, exponents=True),
     "fp8 rows": lambda rng: float8(rng, block=(1, 100)),
@@ -585,6 +675,7 @@ MAKERS: dict[str, Maker] = {
     "nvfp4 factor": lambda rng: nvfp4(rng, divides=False),
     "nvfp4 factor under the name of a divisor": lambda rng: nvfp4(rng, False, True),
     "nvfp4 divisor under the name of a factor": lambda rng: nvfp4(rng, True, True),
+    "nvfp4 groups of 32": nvfp4_modelopt_32,
     "bnb nf4": bnb4,
     "bnb nested": lambda rng: bnb4(rng, nested=True),
     "bnb int8": bnb8,
@@ -597,11 +688,17 @@ MAKERS: dict[str, Maker] = {
     "quanto int2": lambda rng: quanto(rng, bits=2),
     "torchao": torchao,
     "torchao int4": torchao_int4,
+    "torchao mxfp8 tiles": torchao_tiles,
+    "torchao nvfp4 tiles": lambda rng: torchao_tiles(rng, nvfp4=True),
+    "torchao cut tiles": lambda rng: torchao_tiles(rng, 64, 32),
     "olive": olive,
+    "olive override": olive_override,
     "olive 8 bits": lambda rng: olive(rng, bits=8),
     "gemma 2 bits": gemma,
     "gemma 4 bits": lambda rng: gemma(rng, bits=4),
     "modelopt int4": modelopt_awq,
+    "modelopt int8 with input factors": modelopt_smooth,
+    "modelopt fp8 blocks": modelopt_blocks,
     "bitnet": bitnet,
     "bitnet auto": lambda rng: bitnet(rng, auto=True),
 }

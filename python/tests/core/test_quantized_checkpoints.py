@@ -12,7 +12,7 @@ import onnx_external as oe
 
 pytest.importorskip("ml_dtypes")
 
-from quantized_folders import MAKERS, Made, gptq, nvfp4, safetensors, write
+from quantized_folders import MAKERS, Made, gptq, nvfp4, safetensors, torchao_tiles, write
 
 MUTANTS = int(os.environ.get("ONNX_EXTERNAL_MUTANTS", "14"))
 """Of each layout; campaigns take 200."""
@@ -79,6 +79,31 @@ def test_a_layout_without_a_known_formula_is_refused_by_name(
     with pytest.raises(oe.Error, match=next(iter(settings.values()))):
         oe.open_checkpoint(folder)
     assert oe.inspect(folder / "model.safetensors")
+
+
+def test_tiles_of_scales_whose_padding_cannot_be_undone_are_refused(tmp_path: Path) -> None:
+    made = torchao_tiles(np.random.default_rng(0), rows=160)
+    folder = write(tmp_path / "c", made)
+    with pytest.raises(oe.Error, match="padded to tiles of a GPU kernel"):
+        oe.open_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("mlx 4 bits", {"bits": 8}, "8 bits per code and groups of 64"),
+        ("mlx 5 bits", {"bits": 4}, "4 bits per code and groups of 64"),
+        ("olive", {"bits": 2}, "2 bits per code and groups of 32"),
+    ],
+)
+def test_settings_that_contradict_the_tensors_are_an_error(
+    name: str, settings: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    made = made_by(name)
+    for own in made.config.values():
+        own |= settings
+    with pytest.raises(oe.Error, match=message):
+        oe.open_checkpoint(write(tmp_path / "c", made))
 
 
 def test_parts_of_weights_are_read_as_well_in_parts(tmp_path: Path) -> None:

@@ -90,19 +90,6 @@ CodePacking packing_of(const WordForm& form, CodeAxis axis) {
   return packing;
 }
 
-// The group size that the config states for the module, if its groups agree.
-std::optional<std::int64_t> said_group(const QuantSettings& settings, const std::string& module) {
-  std::optional<std::int64_t> said;
-  for (const Json* const args : weight_args(settings, module)) {
-    const auto number = json_integer(args->find("group_size"));
-    if (number && said && *said != *number) {
-      return std::nullopt;
-    }
-    said = number ? number : said;
-  }
-  return said;
-}
-
 // The columns that the tensor with the weight's shape states.
 Result<std::uint64_t> stated_columns(const MatrixFinder& finder, const TensorView& shape,
                                      const TensorView& packed) {
@@ -180,7 +167,8 @@ Status add_packed(MatrixFinder& finder, const std::string& module, const std::st
   matrix.codes.rows = matrix.all_rows();
   matrix.codes.columns = matrix.columns;
   matrix.codes.line_bytes = words * sizeof(std::int32_t);
-  TRY(set_scale_table(finder, matrix, scales, {1, said_group(finder.settings(), module)}));
+  TRY(set_scale_table(finder, matrix, scales,
+                      said_block(finder.settings(), module, {1, std::nullopt})));
   matrix.zero = static_cast<double>(std::uint64_t{1} << (form.bits - 1));
   if (const TensorView* const zeros = finder.find(begin + "zero_point"); zeros != nullptr) {
     TRY_ASSIGN(matrix.zero_codes, packed_zeros(finder, matrix, *zeros, form));

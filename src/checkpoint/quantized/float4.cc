@@ -55,18 +55,35 @@ bool is_exponent(DType dtype) {
   return dtype == DType::kUInt8 || dtype == DType::kFloat8E8M0FnU;
 }
 
+// The size of the groups that have these scales, by the type and number of the scales: 32 columns
+// if they are exponents, or 16; with float8 scales, ModelOpt also has groups of 32.
+std::optional<std::int64_t> group_of_scales(const QuantizedMatrix& matrix,
+                                            const TensorView& scales) {
+  const std::size_t rank = scales.shape.size();
+  const bool is_mx = is_exponent(scales.dtype);
+  if (!is_mx && scales.dtype != DType::kFloat8E4M3Fn) {
+    return std::nullopt;
+  }
+  for (const std::int64_t group : {is_mx ? kMxGroup : kNvGroup, kMxGroup}) {
+    const auto size = static_cast<std::uint64_t>(group);
+    const std::uint64_t groups = (matrix.columns + size - 1) / size;
+    if ((dim(scales, rank - 2) == matrix.rows && dim(scales, rank - 1) == groups) ||
+        is_tiled(scales, matrix.rows, groups)) {
+      return group;
+    }
+  }
+  return std::nullopt;
+}
+
 // A matrix of two codes a byte, if the scales are those of FP4 by their type and number.
 std::optional<QuantizedMatrix> float4_matrix(const TensorView& codes, const TensorView& scales) {
   auto matrix = holds_pairs(codes.dtype) ? matrix_of(codes, kPerByte) : std::nullopt;
   const std::size_t rank = codes.shape.size();
-  if (!matrix || scales.shape.size() != rank ||
-      !std::equal(codes.shape.begin(), codes.shape.end() - 1, scales.shape.begin())) {
+  if (!matrix || !has_rank(&scales, rank) ||
+      !std::equal(codes.shape.begin(), codes.shape.end() - 2, scales.shape.begin())) {
     return std::nullopt;
   }
-  const bool is_mx = is_exponent(scales.dtype);
-  const auto group = static_cast<std::uint64_t>(is_mx ? kMxGroup : kNvGroup);
-  if ((!is_mx && scales.dtype != DType::kFloat8E4M3Fn) ||
-      (matrix->columns + group - 1) / group != dim(scales, rank - 1)) {
+  if (!group_of_scales(*matrix, scales)) {
     return std::nullopt;
   }
   matrix->kind = CodeKind::kFloat4E2M1;
@@ -105,8 +122,7 @@ Status add_float4(MatrixFinder& finder, const Float4Names& names, const std::str
   matrix.method = names.method;
   matrix.name = weight_name(module, codes);
   matrix.codes = codes_in_rows(finder, matrix, codes, kFloat4Bits);
-  TRY(set_scale_table(finder, matrix, scales,
-                      {1, is_exponent(scales.dtype) ? kMxGroup : kNvGroup}));
+  TRY(set_tiled_scales(finder, matrix, scales, group_of_scales(matrix, scales).value_or(kNvGroup)));
   const TensorView* const second =
       names.second.empty() ? nullptr : finder.find(module, names.second);
   if (second != nullptr) {

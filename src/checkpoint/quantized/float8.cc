@@ -10,13 +10,13 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/quantized/methods.h"
-#include "checkpoint/quantized/module_settings.h"
 #include "checkpoint/quantized/scale_table.h"
 
 namespace onnx_external {
 namespace {
 
-constexpr std::int64_t kUsualBlock = 128;
+constexpr std::int64_t kExponentGroup = 32;
+constexpr std::int64_t kUsualBlock = 128;  // of all makers
 
 bool is_float8_type(DType dtype) {
   return dtype == DType::kFloat8E4M3Fn || dtype == DType::kFloat8E4M3FnUz ||
@@ -46,29 +46,6 @@ constexpr std::array kFloat8Names = {
     Float8Names{"down_proj", "down_proj_scale", "down_proj"},
 };
 
-std::optional<std::int64_t> item_of(const Json* list, std::size_t at) {
-  const JsonArray* const items = list == nullptr ? nullptr : list->array();
-  return items != nullptr && at < items->size() ? json_integer(&(*items)[at]) : std::nullopt;
-}
-
-// The blocks that the config states: those of transformers, or of compressed-tensors; else those
-// that all makers take.
-SaidBlock said_block(const QuantSettings& settings, const std::string& module) {
-  const Json* block = settings.config.find("weight_block_size");
-  SaidBlock said{kUsualBlock, kUsualBlock};
-  for (const Json* const args : weight_args(settings, module)) {
-    const Json* const own = args->find("block_structure");
-    block = own == nullptr ? block : own;
-    if (const auto group = json_integer(args->find("group_size"))) {
-      said.columns = group;
-    }
-  }
-  if (const auto rows = item_of(block, 0), columns = item_of(block, 1); rows && columns) {
-    said = {rows, columns};
-  }
-  return said;
-}
-
 // transformers leaves weights with few rows unchanged, but writes a scale for them that nobody has
 // filled.
 void hide_unused(MatrixFinder& finder, const std::string& module, const TensorView& weight) {
@@ -94,7 +71,13 @@ Status add_float8(MatrixFinder& finder, const Float8Names& names, const std::str
   matrix->float8 = weight.dtype;
   matrix->table = float8_table(weight.dtype);
   matrix->codes = codes_in_rows(finder, *matrix, weight, 8);
-  TRY(set_scale_table(finder, *matrix, scales, said_block(finder.settings(), module)));
+  const std::uint64_t groups = (matrix->columns + kExponentGroup - 1) / kExponentGroup;
+  if (scales.dtype == DType::kFloat8E8M0FnU && is_tiled(scales, matrix->rows, groups)) {
+    TRY(set_tiled_scales(finder, *matrix, scales, kExponentGroup));
+  } else {
+    TRY(set_scale_table(finder, *matrix, scales,
+                        said_block(finder.settings(), module, {kUsualBlock, kUsualBlock})));
+  }
   return finder.add(
       *std::move(matrix), module,
       {names.weight, names.scale, "input_scale", "output_scale", "activation_scale", "scale_input",

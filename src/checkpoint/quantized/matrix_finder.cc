@@ -11,6 +11,12 @@
 #include "checkpoint/storage/view_source.h"
 
 namespace onnx_external {
+namespace {
+
+// ModelOpt's factors for the inputs of a module, whatever the codes of its weight are.
+constexpr std::string_view kInputFactors = "pre_quant_scale";
+
+}  // namespace
 
 MatrixFinder::MatrixFinder(const FileContents& all, std::size_t first,
                            std::shared_ptr<InflatedStorages> inflated,
@@ -67,10 +73,16 @@ StoredTensor MatrixFinder::stored(const TensorView& view) const {
 
 Status MatrixFinder::add(QuantizedMatrix matrix, const std::string& module,
                          const std::vector<std::string_view>& parts) {
+  const TensorView* const factors = find(module, kInputFactors);
+  if (factors != nullptr && !matrix.column_factors) {
+    matrix.column_factors = stored(*factors);
+  }
   std::vector<std::string> names;
   for (const std::string_view part : parts) {
     names.push_back(module.empty() ? std::string(part) : module + "." + std::string(part));
   }
+  names.push_back(module.empty() ? std::string(kInputFactors)
+                                 : module + "." + std::string(kInputFactors));
   return add(whole_matrix(std::move(matrix)), names);
 }
 

@@ -52,8 +52,9 @@ class MatrixFinder {
   [[nodiscard]] StoredTensor stored(const TensorView& view) const;
 
   // Adds a weight, whose name is `matrix.name`. `parts` are the names of the stored tensors that it
-  // replaces, without the name of the module; names without a tensor are ignored. Errors are those
-  // of check_matrix().
+  // replaces, without the name of the module; names without a tensor are ignored. If the module has
+  // ModelOpt's "pre_quant_scale", these are the weight's column factors. Errors are those of
+  // check_matrix().
   [[nodiscard]] Status add(QuantizedMatrix matrix, const std::string& module,
                            const std::vector<std::string_view>& parts);
   // Adds a weight whose stored tensors have no common module; `parts` are their full names.

@@ -64,7 +64,9 @@ std::optional<bool> is_found_in(std::string_view pattern, std::string_view text)
 
 std::optional<std::int64_t> number_for(const QuantSettings& settings, const std::string& module,
                                        std::string_view key) {
-  const Json* const candidates[] = {entry_of(settings.config.find("dynamic"), module),
+  const Json* const overrides = settings.config.find("overrides");
+  const Json* const candidates[] = {overrides == nullptr ? nullptr : overrides->find(module),
+                                    entry_of(settings.config.find("dynamic"), module),
                                     entry_of(settings.config.find("extra_config"), module),
                                     settings.config.find(module)};
   for (const Json* const one : candidates) {

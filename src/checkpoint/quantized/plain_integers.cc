@@ -47,6 +47,21 @@ tl::unexpected<Error> needs_config(const TensorView& codes, std::string_view met
                           quote(codes.name), method));
 }
 
+// The columns follow from the config's number of bits only, so its group size must agree with them.
+Status check_said_group(const MatrixFinder& finder, const std::string& module,
+                        const QuantizedMatrix& matrix, const TensorView& codes,
+                        const TensorView& scales) {
+  const auto said = number_for(finder.settings(), module, "group_size");
+  if (!said || *said < 1 || std::cmp_equal(*said, matrix.group)) {
+    return {};
+  }
+  return corrupt(fmt::format(
+      "{}: the config says {} bits per code and groups of {}, but with so many bits, the shapes of "
+      "{} and {} mean groups of {}",
+      quote(matrix.name), matrix.codes.packing.bits, *said, quote(codes.name), quote(scales.name),
+      matrix.group));
+}
+
 // --- int8 --------------------------------------------------------------------------------------
 
 struct Int8Names {
@@ -73,11 +88,8 @@ Status add_int8(MatrixFinder& finder, const Int8Names& names, const std::string&
   matrix->codes = codes_in_rows(finder, *matrix, codes, 8);
   matrix->codes.packing.flip = kSignBit;
   matrix->zero = kSignBit;
-  SaidBlock said{1, std::nullopt};
-  for (const Json* const args : weight_args(finder.settings(), module)) {
-    said.columns = json_integer(args->find("group_size"));
-  }
-  TRY(set_scale_table(finder, *matrix, scales, said));
+  TRY(set_scale_table(finder, *matrix, scales,
+                      said_block(finder.settings(), module, {1, std::nullopt})));
   const TensorView* const zeros = names.zeros.empty() ? nullptr : finder.find(module, names.zeros);
   if (zeros != nullptr) {
     matrix->zeros = numbers_like_scales(finder, *matrix, *zeros);
@@ -181,6 +193,7 @@ Status add_mlx(MatrixFinder& finder, const std::string& module, const TensorView
   }
   TRY(set_scale_table(finder, *matrix, numbers,
                       {1, number_for(finder.settings(), module, "group_size")}));
+  TRY(check_said_group(finder, module, *matrix, codes, scales));
   if (biases != nullptr) {
     matrix->minima = numbers_like_scales(finder, *matrix, *biases);
   } else if (*bits == 4 && ((mode == "mxfp4" && matrix->group == kMlxMxGroup) ||
@@ -225,6 +238,7 @@ Status add_olive(MatrixFinder& finder, const std::string& module, const TensorVi
   matrix->zero = middle_of(width);
   TRY(set_scale_table(finder, *matrix, scales,
                       {1, number_for(finder.settings(), module, "group_size")}));
+  TRY(check_said_group(finder, module, *matrix, codes, scales));
   if (const TensorView* const zeros = finder.find(module, "qzeros"); zeros != nullptr) {
     QuantizedMatrix points = *matrix;
     points.columns = matrix->groups;
@@ -322,12 +336,8 @@ Status add_modelopt(MatrixFinder& finder, const std::string& module, const Tenso
   matrix.zero = kSignOf4;
   const auto group = finder.settings().integer("group_size");
   TRY(set_scale_table(finder, matrix, scales, {1, group}));
-  if (const TensorView* const factors = finder.find(module, "pre_quant_scale");
-      factors != nullptr) {
-    matrix.column_factors = finder.stored(*factors);
-  }
   return finder.add(std::move(matrix), module,
-                    {"weight", "weight_scale", "weight_scale_2", "pre_quant_scale", "input_scale"});
+                    {"weight", "weight_scale", "weight_scale_2", "input_scale"});
 }
 
 // BitNet: row i of quarter p of the rows has bits 2 p of a byte; codes 0, 1 and 2 stand for -1, 0

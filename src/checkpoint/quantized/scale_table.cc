@@ -11,9 +11,15 @@
 #include "base/checked_math.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/quantized/module_settings.h"
 
 namespace onnx_external {
 namespace {
+
+std::optional<std::int64_t> item_of(const Json* list, std::size_t at) {
+  const JsonArray* const items = list == nullptr ? nullptr : list->array();
+  return items != nullptr && at < items->size() ? json_integer(&(*items)[at]) : std::nullopt;
+}
 
 // [rows, columns] of the scales of one matrix; ones for dimensions that are not there.
 struct TableShape {
@@ -29,6 +35,9 @@ Result<TableShape> table_shape(const QuantizedMatrix& matrix, const TensorView& 
                                  shape_text(scales.shape), matrix.matrices));
     }
     shape.erase(shape.begin());
+  }
+  if (shape.size() == 4 && shape[1] == 1 && shape[3] == 1) {  // ModelOpt's blocks
+    shape = {shape[0], shape[2]};
   }
   while (shape.size() > 2 && shape.back() == 1) {
     shape.pop_back();
@@ -59,7 +68,62 @@ Result<std::uint64_t> rows_of_block(std::uint64_t rows, std::uint64_t count,
   return rows / count;
 }
 
+// Tiles of scales: element (r, g) of a tile is in line r % 32, at place r / 32 * 4 + g.
+constexpr std::uint64_t kTileRows = 128;
+constexpr std::uint64_t kTileLines = 32;
+constexpr std::uint64_t kTileGroups = 4;
+constexpr std::uint64_t kTileLineBytes = 16;
+
+// `count` as [tiles, parts of a tile, ...], outermost first; nothing if the last tile is cut and
+// the cut cannot be written in this way.
+std::optional<Shape> tile_axis(std::uint64_t count, std::uint64_t tile, std::uint64_t inner) {
+  const auto shape = [](std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+    return Shape{static_cast<std::int64_t>(a), static_cast<std::int64_t>(b),
+                 static_cast<std::int64_t>(c)};
+  };
+  if (count % tile == 0) {
+    return shape(count / tile, tile / inner, inner);
+  }
+  if (count < tile && count % inner == 0) {
+    return shape(1, count / inner, inner);
+  }
+  return count < inner ? std::optional(shape(1, 1, count)) : std::nullopt;
+}
+
+// The view whose row-major order is that of the table of scales.
+std::optional<TensorView> tile_view(const TensorView& scales, std::uint64_t rows,
+                                    std::uint64_t groups) {
+  constexpr std::int64_t kTileSize = kTileLines * kTileLineBytes;
+  const auto down = tile_axis(rows, kTileRows, kTileLines);
+  const auto across = tile_axis(groups, kTileGroups, kTileGroups);
+  if (!down || !across) {
+    return std::nullopt;
+  }
+  const auto in_row = static_cast<std::int64_t>((groups + kTileGroups - 1) / kTileGroups);
+  TensorView view = scales;
+  view.shape = {(*down)[0], (*down)[1], (*down)[2], (*across)[0], (*across)[2]};
+  view.strides = {in_row * kTileSize, kTileGroups, kTileLineBytes, kTileSize, 1};
+  return view;
+}
+
 }  // namespace
+
+SaidBlock said_block(const QuantSettings& settings, const std::string& module, SaidBlock usual) {
+  const Json* block = settings.config.find("weight_block_size");
+  std::optional<std::int64_t> group;
+  bool agree = true;
+  for (const Json* const args : weight_args(settings, module)) {
+    const Json* const own = args->find("block_structure");
+    block = own == nullptr ? block : own;
+    const auto other = json_integer(args->find("group_size"));
+    agree = agree && (!group || !other || *group == *other);
+    group = other ? other : group;
+  }
+  if (const auto rows = item_of(block, 0), columns = item_of(block, 1); rows && columns) {
+    return {rows, columns};
+  }
+  return {usual.rows, group && agree ? group : usual.columns};
+}
 
 Status set_scale_table(const MatrixFinder& finder, QuantizedMatrix& matrix,
                        const TensorView& scales, const SaidBlock& said) {
@@ -78,6 +142,34 @@ Status set_scale_table(const MatrixFinder& finder, QuantizedMatrix& matrix,
   numbers.rows = table.rows;
   numbers.columns = table.columns;
   TRY_ASSIGN(numbers.row_block, rows_of_block(matrix.rows, table.rows, said.rows, scales));
+  return {};
+}
+
+bool is_tiled(const TensorView& scales, std::uint64_t rows, std::uint64_t groups) {
+  return has_rank(&scales, 2) && is_contiguous(scales.shape, scales.strides) &&
+         dim(scales, 0) == (rows + kTileRows - 1) / kTileRows * kTileLines &&
+         dim(scales, 1) == (groups + kTileGroups - 1) / kTileGroups * kTileLineBytes;
+}
+
+Status set_tiled_scales(const MatrixFinder& finder, QuantizedMatrix& matrix,
+                        const TensorView& scales, std::int64_t group) {
+  const auto size = static_cast<std::uint64_t>(group);
+  const std::uint64_t groups = (matrix.columns + size - 1) / size;
+  if (!is_tiled(scales, matrix.rows, groups)) {
+    return set_scale_table(finder, matrix, scales, {1, group});
+  }
+  const auto tiles = tile_view(scales, matrix.rows, groups);
+  if (!tiles) {
+    return unsupported(
+        fmt::format("{} {}: is padded to tiles of a GPU kernel, which is not supported for {} rows "
+                    "of {} groups",
+                    quote(scales.name), shape_text(scales.shape), matrix.rows, groups));
+  }
+  TensorView table = scales;  // only its shape is looked at
+  table.shape = {static_cast<std::int64_t>(matrix.rows), static_cast<std::int64_t>(groups)};
+  table.strides = contiguous_strides(table.shape);
+  TRY(set_scale_table(finder, matrix, table, {1, group}));
+  matrix.scales.stored = finder.stored(*tiles);
   return {};
 }
 

@@ -15,12 +15,27 @@ struct SaidBlock {
   std::optional<std::int64_t> columns;
 };
 
+// Returns the block that the config states for the module, in the way of transformers or of
+// compressed-tensors, or else `usual`.
+[[nodiscard]] SaidBlock said_block(const QuantSettings& settings, const std::string& module,
+                                   SaidBlock usual);
+
 // Sets `matrix.scales`, `group` and `groups`. The tensor has one scale in total, one per matrix,
 // row, or group of a row, or one per block of rows and columns. Blocks start at the first row and
 // column of each matrix, and the last blocks may be smaller. Requires: matrices, rows and columns
 // are set. Errors: kCorrupt.
 [[nodiscard]] Status set_scale_table(const MatrixFinder& finder, QuantizedMatrix& matrix,
                                      const TensorView& scales, const SaidBlock& said);
+
+// Like set_scale_table(), for one scale for each row and group of `group` columns, which may lie in
+// the order of GPU kernels: in tiles of 128 rows and 4 groups, whose rows i, i + 32, i + 64 and
+// i + 96 follow each other (torchao's MX and NVFP4 tensors). Errors: also kUnsupported, if the last
+// tiles are padded in a way that cannot be undone.
+[[nodiscard]] Status set_tiled_scales(const MatrixFinder& finder, QuantizedMatrix& matrix,
+                                      const TensorView& scales, std::int64_t group);
+
+// Returns whether the shape is that of such tiles for these rows and groups.
+[[nodiscard]] bool is_tiled(const TensorView& scales, std::uint64_t rows, std::uint64_t groups);
 
 // Returns values that are arranged like the scales, such as zero points, but have no second-level
 // factors.

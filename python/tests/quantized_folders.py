@@ -537,6 +537,81 @@ def bitnet(rng: np.random.Generator, rows: int = 16, columns: int = 12, auto: bo
     )
 
 
+def quark_rows(rng: np.random.Generator, bits: int = 4, whole: bool = False) -> Made:
+    """Quark without groups: codes lie along K; zero points of rows are packed like codes."""
+    rows, columns = 16, 64
+    places = np.array([0, 2, 4, 6, 1, 3, 5, 7])
+    codes = rng.integers(0, 2**bits, (rows, columns))
+    zeros = rng.integers(0, 2**bits, 1 if whole else rows)
+    scales = scales_of(rng, zeros.shape, np.float32)
+
+    def packed(values: Array) -> Array:
+        if bits == 8:
+            return values.astype(np.uint8)
+        ordered = values.reshape(*values.shape[:-1], -1, 8)[..., places]
+        return stream(ordered.reshape(values.shape), 4, "i4")
+
+    w = (codes - zeros.astype(np.float64)[:, None]) * scales.astype(np.float64)[:, None]
+    tensors = {
+        "a.weight": packed(codes),
+        "a.weight_scale": scales.reshape(()) if whole else scales,
+        "a.weight_zero_point": zeros.astype(np.int32).reshape(()) if whole else packed(zeros),
+    }
+    weight = {"dtype": f"uint{bits}", "qscheme": "per_tensor" if whole else "per_channel"}
+    config = {"quant_method": "quark", "global_quant_config": {"weight": weight}}
+    return Made(tensors, {"quantization_config": config}, {"a.weight": once(w)})
+
+
+def quark_groups(rng: np.random.Generator, dtype: str = "int8") -> Made:
+    """Quark with groups and a code in each element: the weight is stored transposed."""
+    rows, columns, group = 64, 64, 32
+    bits, signed = int(dtype[-1]), dtype.startswith("int")
+    low = -(2 ** (bits - 1)) if signed else 0
+    stored = np.int32 if bits == 2 else np.dtype(dtype)
+    codes = rng.integers(low, low + 2**bits, (rows, columns))
+    zeros = rng.integers(low, low + 2**bits, (rows, columns // group))
+    scales = scales_of(rng, zeros.shape, ml_dtypes.bfloat16)
+    w = (codes - spread(zeros, group, columns)) * spread(scales, group, columns)
+    tensors = {
+        "a.weight": codes.T.astype(stored),
+        "a.weight_scale": scales.T,
+        "a.weight_zero_point": zeros.T.astype(stored),
+    }
+    own = {"weight": {"dtype": dtype, "qscheme": "per_group", "group_size": group}}
+    config = {"quant_method": "quark", "layer_quant_config": {"*a": own}}
+    return Made(tensors, {"quantization_config": config}, {"a.weight": once(w)})
+
+
+def quark_float4(rng: np.random.Generator) -> Made:
+    codes = rng.integers(0, 16, (12, 64))
+    scales = scales_of(rng, (12, 2), ml_dtypes.bfloat16)
+    tensors = {"a.weight": stream(codes, 4, "u1"), "a.weight_scale": scales}
+    weight = {"dtype": "fp4", "qscheme": "per_group", "group_size": 32}
+    config = {"quant_method": "quark", "global_quant_config": {"weight": weight}}
+    w = E2M1[codes] * spread(scales, 32, 64)
+    return Made(tensors, {"quantization_config": config}, {"a.weight": once(w)})
+
+
+def float6(rng: np.random.Generator, quark: bool = False) -> Made:
+    """MXFP6: E2M3 of compressed-tensors, or E3M2 of Quark."""
+    exponent = 3 if quark else 2
+    mantissa = 5 - exponent
+    codes = rng.integers(0, 64, (10, 96))
+    e, m = codes >> mantissa & (2**exponent - 1), codes & (2**mantissa - 1)
+    whole = np.where(e > 0, 1 + m / 2**mantissa, m / 2**mantissa)
+    values = whole * 2.0 ** (np.maximum(e, 1) - (2 ** (exponent - 1) - 1))
+    scales = rng.integers(118, 128, (10, 3)).astype(np.uint8)
+    w = np.where(codes >= 32, -values, values) * spread(2.0 ** (scales - 127.0), 32, 96)
+    name = "a.weight" if quark else "a.weight_packed"
+    tensors = {name: stream(codes, 6, "u1"), "a.weight_scale": scales}
+    if quark:
+        weight = {"dtype": "fp6_e3m2", "qscheme": "per_group", "group_size": 32}
+        own = {"quant_method": "quark", "global_quant_config": {"weight": weight}}
+        return Made(tensors, {"quantization_config": own}, {"a.weight": once(w)})
+    args = {"num_bits": 6, "type": "float", "group_size": 32}
+    return Made(tensors, compressed(args, "mxfp6-pack-quantized"), {"a.weight": once(w)})
+
+
 def blocks_ct(rng: np.random.Generator, packed: bool = True) -> Made:
     """int8 with a scale for each block of rows and columns; the last blocks are cut."""
     rows, columns, block = 72, 100, 64
@@ -649,6 +724,15 @@ MAKERS: dict[str, Maker] = {
     "quark int4": quark,
     "quark uint4": lambda rng: quark(rng, signed=False),
     "quark by layers": quark_by_layers,
+    "quark rows": quark_rows,
+    "quark whole": lambda rng: quark_rows(rng, whole=True),
+    "quark uint8 rows": lambda rng: quark_rows(rng, bits=8),
+    **{
+        f"quark {dtype} groups": lambda rng, dtype=dtype: quark_groups(rng, dtype)
+        for dtype in ("int8", "uint8", "int2")
+    },
+    "quark fp4": quark_float4,
+    "quark fp6": lambda rng: float6(rng, quark=True),
     "ct 4 bits": packed_ct,
     "ct 2 bits": lambda rng: packed_ct(rng, bits=2),
     "ct 3 bits": lambda rng: packed_ct(rng, bits=3, columns=80, group=16),
@@ -666,6 +750,7 @@ MAKERS: dict[str, Maker] = {
     "ct int8": int8_ct,
     "ct blocks": blocks_ct,
     "ct int8 blocks": lambda rng: blocks_ct(rng, packed=False),
+    "ct mxfp6": float6,
     "fp8 ragged blocks": float8,
     "fp8 exponents": lambda rng: float8(rng, exponents=True),
     "fp8 rows": lambda rng: float8(rng, block=(1, 100)),

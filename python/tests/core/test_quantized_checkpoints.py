@@ -94,6 +94,7 @@ def test_tiles_of_scales_whose_padding_cannot_be_undone_are_refused(tmp_path: Pa
         ("mlx 4 bits", {"bits": 8}, "8 bits per code and groups of 64"),
         ("mlx 5 bits", {"bits": 4}, "4 bits per code and groups of 64"),
         ("olive", {"bits": 2}, "2 bits per code and groups of 32"),
+        ("quark int8 groups", {"layer_quant_config": {"a": {"weight": {"dtype": "int2"}}}}, "int2"),
     ],
 )
 def test_settings_that_contradict_the_tensors_are_an_error(

@@ -10,8 +10,10 @@ namespace onnx_external {
 
 [[nodiscard]] Status find_compressed_tensors(MatrixFinder& finder);
 [[nodiscard]] Status find_float4(MatrixFinder& finder);
+[[nodiscard]] Status find_float6(MatrixFinder& finder);
 [[nodiscard]] Status find_float8(MatrixFinder& finder);
 [[nodiscard]] Status find_awq(MatrixFinder& finder);
+[[nodiscard]] Status find_quark(MatrixFinder& finder);
 [[nodiscard]] Status find_gptq(MatrixFinder& finder);
 [[nodiscard]] Status find_bitsandbytes(MatrixFinder& finder);
 [[nodiscard]] Status find_grouped_axis(MatrixFinder& finder);

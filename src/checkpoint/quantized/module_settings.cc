@@ -20,6 +20,15 @@ std::optional<bool> match(std::string_view pattern, std::string_view text, RE2::
                           nullptr, 0);
 }
 
+// Returns whether the whole text matches a pattern with * and ?.
+bool matches_wildcards(std::string_view pattern, const std::string& text) {
+  std::string regex;
+  for (const char c : pattern) {
+    regex += c == '*' ? ".*" : c == '?' ? "." : RE2::QuoteMeta(re2::StringPiece(&c, 1));
+  }
+  return match(regex, text, RE2::ANCHOR_BOTH).value_or(false);
+}
+
 // The first entry of an object of patterns that matches.
 const Json* entry_of(const Json* patterns, const std::string& module) {
   const JsonObject* const entries = patterns == nullptr ? nullptr : patterns->object();
@@ -94,6 +103,22 @@ std::vector<const Json*> weight_args(const QuantSettings& settings, const std::s
     (is_named ? named : others).push_back(weights);
   }
   return named.empty() ? others : named;
+}
+
+const Json* quark_weight(const QuantSettings& settings, const std::string& module) {
+  const Json* found = nullptr;
+  if (const auto* const layers = settings.config.get<JsonObject>("layer_quant_config")) {
+    for (const auto& [pattern, own] : *layers) {
+      found = found == nullptr && matches_wildcards(pattern, module) ? own.find("weight") : found;
+    }
+  }
+  if (const auto* const types = settings.config.get<JsonObject>("layer_type_quant_config")) {
+    for (const auto& [type, own] : *types) {
+      found = found == nullptr && type.ends_with("Linear") ? own.find("weight") : found;
+    }
+  }
+  const Json* const all = settings.config.find("global_quant_config");
+  return found == nullptr && all != nullptr ? all->find("weight") : found;
 }
 
 }  // namespace onnx_external

@@ -31,4 +31,9 @@ namespace onnx_external {
 [[nodiscard]] std::vector<const Json*> weight_args(const QuantSettings& settings,
                                                    const std::string& module);
 
+// Returns Quark's settings for the weight of the module: those of the first pattern in
+// "layer_quant_config" that matches it, or those for linear layers, or those for all. Returns null
+// if there are none.
+[[nodiscard]] const Json* quark_weight(const QuantSettings& settings, const std::string& module);
+
 }  // namespace onnx_external

@@ -42,7 +42,7 @@ struct QuarkParts {
   std::uint8_t flip = 0;
   bool is_transposed = false;  // [K, N], with scales [K / group, N]
   bool is_plain = false;       // the first code of a word is in its lowest bits
-  std::optional<std::int64_t> group;
+  std::optional<std::int64_t> group = {};
 };
 
 bool is_code_type(DType dtype) {

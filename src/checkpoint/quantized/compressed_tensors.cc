@@ -199,34 +199,9 @@ Status find_stacked(MatrixFinder& finder) {
   return {};
 }
 
-// Returns whether a transform is applied to what a module reads or returns, and not only to
-// weights.
-bool is_online(const Json& scheme) {
-  const JsonArray* const places = scheme.get<JsonArray>("apply");
-  return places == nullptr || std::any_of(places->begin(), places->end(), [](const Json& place) {
-           const std::string* const location = place.get<std::string>("location");
-           return location == nullptr || !location->starts_with("weight");
-         });
-}
-
-Status refuse_rotations(const QuantSettings& settings) {
-  const Json* const transforms = settings.config.find("transform_config");
-  const JsonObject* const schemes =
-      transforms == nullptr ? nullptr : transforms->get<JsonObject>("config_groups");
-  for (const auto& [name, scheme] : schemes == nullptr ? JsonObject() : *schemes) {
-    if (is_online(scheme)) {
-      return unsupported(settings.place + ": transform_config: " + quote(name) +
-                         " rotates the inputs of modules at run time, which a graph of the float "
-                         "model does not do; use a checkpoint without rotations");
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 Status find_compressed_tensors(MatrixFinder& finder) {
-  TRY(refuse_rotations(finder.settings()));
   for (const std::string& module : finder.modules_with("weight_packed")) {
     const TensorView* const packed = finder.find(module, "weight_packed");
     const TensorView* const scales = finder.find(module, "weight_scale");

@@ -13,6 +13,7 @@
 #include "checkpoint/quantized/matrix_finder.h"
 #include "checkpoint/quantized/matrix_rows.h"
 #include "checkpoint/quantized/methods.h"
+#include "checkpoint/quantized/rotations.h"
 #include "checkpoint/storage/computed_storages.h"
 
 namespace onnx_external {
@@ -126,6 +127,7 @@ Status list_quantized_as_floats(FileContents& all, std::size_t first,
                                 const QuantSettings& settings) {
   MatrixFinder finder(all, first, inflated, settings);
   TRY(refuse_layouts(finder));
+  TRY(refuse_rotations(settings));
   for (const FindMethod find : kMethods) {
     TRY(find(finder));
   }

@@ -17,6 +17,8 @@
 
 namespace onnx_external {
 
+inline constexpr std::uint8_t kFloat8One = 0x38;  // 1.0 as E4M3
+
 MATCHER_P(HasValue, value, "succeeds with a value that fits") {
   if (!arg.has_value()) {
     *result_listener << "failed with: " << arg.error().message;

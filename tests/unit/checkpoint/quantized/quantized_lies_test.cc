@@ -177,11 +177,10 @@ TEST(QuantizedCompressed, WhoseScaleIsNotANumberIsCorrupt) {
 // --- float8 and FP4 ----------------------------------------------------------------------------
 
 using Bytes = std::vector<std::uint8_t>;
-constexpr std::uint8_t kOne = 0x38;  // 1.0 as E4M3
 
 TEST(QuantizedFloat8, HasScalesForBlocksOfWhichTheLastAreCut) {
   QuantFolder folder;
-  folder.put("a.weight", "F8_E4M3", "[3,3]", Bytes(9, kOne))
+  folder.put("a.weight", "F8_E4M3", "[3,3]", Bytes(9, kFloat8One))
       .put("a.weight_scale_inv", "F32", "[2,2]", Floats{1, 2, 3, 4})
       .config(R"({"quant_method": "fp8", "weight_block_size": [2, 2]})");
   EXPECT_THAT(folder.floats("a.weight"), HasValue(ElementsAre(1, 1, 2, 1, 1, 2, 3, 3, 4)));
@@ -189,7 +188,7 @@ TEST(QuantizedFloat8, HasScalesForBlocksOfWhichTheLastAreCut) {
 
 TEST(QuantizedFloat8, WithScalesOfNoBlocksIsCorrupt) {
   QuantFolder folder;
-  folder.put("a.weight", "F8_E4M3", "[3,3]", Bytes(9, kOne))
+  folder.put("a.weight", "F8_E4M3", "[3,3]", Bytes(9, kFloat8One))
       .put("a.weight_scale_inv", "F32", "[2,2]", Floats{1, 2, 3, 4})
       .config(R"({"quant_method": "fp8"})");
   EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "a.weight_scale_inv"));
@@ -199,7 +198,7 @@ TEST(QuantizedFloat8, WithoutSettingsIsListedInItsPartsAsItsScalesMayBeDivisors)
   for (const std::string scale : {"weight_scale_inv", "weight_scale", "scale_weight", "scale"}) {
     SCOPED_TRACE(scale);
     QuantFolder folder;
-    folder.put("a.weight", "F8_E4M3", "[1,2]", Bytes(2, kOne))
+    folder.put("a.weight", "F8_E4M3", "[1,2]", Bytes(2, kFloat8One))
         .put("a." + scale, "F32", "[1]", Floats{2});
     const auto checkpoint = folder.open_folder();
     EXPECT_THAT(checkpoint->tensors(), SizeIs(2));
@@ -222,7 +221,7 @@ TEST(QuantizedFloat8, IgnoresAnUnwrittenScaleOfAWeightThatIsNotQuantized) {
 TEST(QuantizedFloat4, WithoutTheScaleOfTheWholeIsCorrupt) {
   QuantFolder folder;
   folder.put("a.weight_packed", "U8", "[1,8]", Bytes(8, 0x22))
-      .put("a.weight_scale", "F8_E4M3", "[1,1]", Bytes{kOne})
+      .put("a.weight_scale", "F8_E4M3", "[1,1]", Bytes{kFloat8One})
       .config(R"({"quant_method": "compressed-tensors"})");
   EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "weight_global_scale"));
   folder.put("a.weight_global_scale", "F32", "[1]", Floats{2});
@@ -232,7 +231,7 @@ TEST(QuantizedFloat4, WithoutTheScaleOfTheWholeIsCorrupt) {
 TEST(QuantizedFloat4, WithAZeroForTheScaleOfTheWholeIsCorrupt) {
   QuantFolder folder;
   folder.put("a.weight_packed", "U8", "[1,8]", Bytes(8, 0x22))
-      .put("a.weight_scale", "F8_E4M3", "[1,1]", Bytes{kOne})
+      .put("a.weight_scale", "F8_E4M3", "[1,1]", Bytes{kFloat8One})
       .put("a.weight_global_scale", "F32", "[1]", Floats{0});
   folder.config(R"({"quant_method": "compressed-tensors"})");
   EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "of the whole weight is 0"));

@@ -73,7 +73,7 @@ def stream(codes: Array, bits: int, word: Any) -> Array:
     flat = bits_of(codes.astype(np.int64), bits).reshape(*codes.shape[:-1], -1)
     width = np.dtype(word).itemsize * 8
     flat = np.pad(flat, [(0, 0)] * (flat.ndim - 1) + [(0, -flat.shape[-1] % width)])
-    return np.packbits(flat, axis=-1, bitorder="little").view(word)
+    return np.ascontiguousarray(np.packbits(flat, axis=-1, bitorder="little")).view(word)
 
 
 def spread(values: Array, group: int, columns: int) -> Array:
@@ -222,6 +222,21 @@ def packed_ct(
         tensors["a.weight_g_idx"] = index.astype(np.int32)
     w = (codes - zeros[:, index].astype(np.float64)) * scales[:, index].astype(np.float64)
     args = {"num_bits": bits, "type": "int", "group_size": group, "strategy": "group"}
+    return Made(tensors, compressed(args), {"a.weight": once(w)})
+
+
+def whole_ct(rng: np.random.Generator, rows: int = 6, columns: int = 40) -> Made:
+    """Return a weight with one scale and one zero point, which is not packed."""
+    codes = rng.integers(0, 256, (rows, columns))
+    scale, zero = scales_of(rng, (1,), ml_dtypes.bfloat16), np.array([-100], np.int8)
+    tensors = {
+        "a.weight_packed": stream(codes, 8, "i4"),
+        "a.weight_scale": scale,
+        "a.weight_zero_point": zero,
+        "a.weight_shape": np.array([rows, columns]),
+    }
+    args = {"num_bits": 8, "type": "int", "strategy": "tensor", "symmetric": False}
+    w = (codes - 128 + 100.0) * scale.astype(np.float64)
     return Made(tensors, compressed(args), {"a.weight": once(w)})
 
 
@@ -734,6 +749,7 @@ MAKERS: dict[str, Maker] = {
     "quark fp4": quark_float4,
     "quark fp6": lambda rng: float6(rng, quark=True),
     "ct 4 bits": packed_ct,
+    "ct 1 bit": lambda rng: packed_ct(rng, bits=1, zero_points=True),
     "ct 2 bits": lambda rng: packed_ct(rng, bits=2),
     "ct 3 bits": lambda rng: packed_ct(rng, bits=3, columns=80, group=16),
     "ct 5 bits": lambda rng: packed_ct(rng, bits=5, zero_points=True),
@@ -744,6 +760,7 @@ MAKERS: dict[str, Maker] = {
     "ct ragged groups": lambda rng: packed_ct(rng, columns=80, group=64),
     "ct actorder": lambda rng: packed_ct(rng, order="shuffled"),
     "ct no actorder": lambda rng: packed_ct(rng, order="none"),
+    "ct one zero point": whole_ct,
     "ct experts": experts_ct,
     "ct one expert": lambda rng: experts_ct(rng, experts=1),
     "ct experts, parameters": lambda rng: experts_ct(rng, begin=""),

@@ -42,7 +42,7 @@ std::vector<std::uint64_t> possible_bits(const QuantSettings& settings, const st
   std::vector<std::uint64_t> bits;
   for (const Json* const args : weight_args(settings, module)) {
     const auto number = json_integer(args->find("num_bits"));
-    if (number && *number >= 2 && *number <= 8) {
+    if (number && *number >= 1 && *number <= 8) {
       bits.push_back(static_cast<std::uint64_t>(*number));
     }
   }
@@ -170,7 +170,11 @@ Status add_packed(MatrixFinder& finder, const std::string& module, const std::st
   TRY(set_scale_table(finder, matrix, scales,
                       said_block(finder.settings(), module, {1, std::nullopt})));
   matrix.zero = static_cast<double>(std::uint64_t{1} << (form.bits - 1));
-  if (const TensorView* const zeros = finder.find(begin + "zero_point"); zeros != nullptr) {
+  if (const TensorView* const zeros = finder.find(begin + "zero_point");
+      zeros != nullptr && zeros->dtype == DType::kInt8) {  // one for the whole weight is not packed
+    matrix.zeros = numbers_like_scales(finder, matrix, *zeros);
+    matrix.zeros_offset = matrix.zero;
+  } else if (zeros != nullptr) {
     TRY_ASSIGN(matrix.zero_codes, packed_zeros(finder, matrix, *zeros, form));
   }
   if (const TensorView* const order = finder.find(begin + "g_idx"); order != nullptr) {

@@ -96,6 +96,8 @@ inline constexpr std::size_t kDTypeCount = 27;
 
 // Return true for real and complex floating-point types (float*, bfloat16, complex*, fp8, fp4).
 [[nodiscard]] bool is_floating(DType dtype);
+// Returns whether the type is one of the 8-bit floats with a sign, of which weights consist.
+[[nodiscard]] bool is_float8(DType dtype);
 [[nodiscard]] bool onnx_is_floating(std::int32_t data_type);
 
 // Return whether the library can convert values from or to a type. Values of float64, float32,

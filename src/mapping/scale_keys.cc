@@ -13,11 +13,6 @@ namespace {
 constexpr std::size_t kMostStarts = 16;
 constexpr std::size_t kMaxNameLookUps = 4'000'000;
 
-bool is_float8(DType dtype) {
-  return dtype == DType::kFloat8E4M3Fn || dtype == DType::kFloat8E4M3FnUz ||
-         dtype == DType::kFloat8E5M2 || dtype == DType::kFloat8E5M2FnUz;
-}
-
 // Returns whether `count` numbers can scale `size` elements in blocks of equal size, of which the
 // last may be smaller.
 bool are_blocks(std::int64_t count, std::int64_t size) {

@@ -152,6 +152,11 @@ std::string_view onnx_type_name(std::int32_t data_type) {
   return onnx_row(data_type).name;
 }
 
+bool is_float8(DType dtype) {
+  return dtype == DType::kFloat8E4M3Fn || dtype == DType::kFloat8E4M3FnUz ||
+         dtype == DType::kFloat8E5M2 || dtype == DType::kFloat8E5M2FnUz;
+}
+
 bool onnx_is_floating(std::int32_t data_type) {
   return onnx_row(data_type).floating;
 }

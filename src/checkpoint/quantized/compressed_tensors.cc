@@ -181,8 +181,7 @@ Status add_packed(MatrixFinder& finder, const std::string& module, const std::st
     matrix.group_index = finder.stored(*order);
   }
   std::vector<std::string> parts;
-  for (const std::string_view part :
-       {"packed", "scale", "shape", "zero_point", "g_idx", "global_scale"}) {
+  for (const std::string_view part : {"packed", "scale", "shape", "zero_point", "g_idx"}) {
     parts.push_back(begin + std::string(part));
   }
   for (const std::string_view part : kOtherParts) {

@@ -119,6 +119,7 @@ Result<bool> second_divides(MatrixFinder& finder, const QuantizedMatrix& matrix,
 
 Status add_float4(MatrixFinder& finder, const Float4Names& names, const std::string& module,
                   QuantizedMatrix matrix, const TensorView& codes, const TensorView& scales) {
+  TRY(check_no_zeros(finder, module));
   matrix.method = names.method;
   matrix.name = weight_name(module, codes);
   matrix.codes = codes_in_rows(finder, matrix, codes, kFloat4Bits);

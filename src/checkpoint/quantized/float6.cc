@@ -44,6 +44,7 @@ Status add_float6(MatrixFinder& finder, const std::string& module, std::string_v
   if (!matrix || matrix->columns % kFloat6Bytes != 0) {
     return do_not_fit(codes, scales);
   }
+  TRY(check_no_zeros(finder, module));
   matrix->columns = matrix->columns / kFloat6Bytes * kFloat6Codes;
   matrix->method = "MXFP6";
   matrix->name = weight_name(module, codes);

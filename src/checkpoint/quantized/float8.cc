@@ -7,6 +7,7 @@
 #include <array>
 #include <string_view>
 
+#include "base/bad_input.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/quantized/methods.h"
@@ -17,11 +18,6 @@ namespace {
 
 constexpr std::int64_t kExponentGroup = 32;
 constexpr std::int64_t kUsualBlock = 128;  // of all makers
-
-bool is_float8_type(DType dtype) {
-  return dtype == DType::kFloat8E4M3Fn || dtype == DType::kFloat8E4M3FnUz ||
-         dtype == DType::kFloat8E5M2 || dtype == DType::kFloat8E5M2FnUz;
-}
 
 // The endings of the names of a weight and of its scales, and of the name under which the weight is
 // listed.
@@ -46,11 +42,15 @@ constexpr std::array kFloat8Names = {
     Float8Names{"down_proj", "down_proj_scale", "down_proj"},
 };
 
+// Methods whose float8 weights all have scales under the names above.
+constexpr std::array<std::string_view, 5> kScaledMethods = {
+    "fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "quark"};
+
 // transformers leaves weights with few rows unchanged, but writes a scale for them that nobody has
 // filled.
 void hide_unused(MatrixFinder& finder, const std::string& module, const TensorView& weight) {
   const TensorView* const scale = finder.find(module, "weight_scale_inv");
-  if (finder.settings().is_given() && scale != nullptr && !is_float8_type(weight.dtype) &&
+  if (finder.settings().is_given() && scale != nullptr && !is_float8(weight.dtype) &&
       is_floating(weight.dtype)) {
     finder.note(quote(scale->name) + " is not used, because " + quote(weight.name) + " is " +
                 std::string(torch_name(weight.dtype)));
@@ -64,6 +64,7 @@ Status add_float8(MatrixFinder& finder, const Float8Names& names, const std::str
   if (!matrix) {
     return do_not_fit(weight, scales);
   }
+  TRY(check_no_zeros(finder, module));
   matrix->method = names.method;
   matrix->name =
       module.empty() ? std::string(names.listed) : module + "." + std::string(names.listed);
@@ -86,6 +87,23 @@ Status add_float8(MatrixFinder& finder, const Float8Names& names, const std::str
        "_weight_act_quant_scale", "gate_up_proj_activation_scale", "down_proj_activation_scale"});
 }
 
+// A float8 weight whose scale is missing, perhaps with the file that had it, has other values.
+Status refuse_unscaled(const MatrixFinder& finder) {
+  const std::string& method = finder.settings().method;
+  if (std::find(kScaledMethods.begin(), kScaledMethods.end(), method) == kScaledMethods.end()) {
+    return {};
+  }
+  for (const std::string& module : finder.modules_with("weight")) {
+    const TensorView& weight = *finder.find(module, "weight");
+    if (is_float8(weight.dtype) && weight.shape.size() > 1) {
+      return corrupt(quote(weight.name) + " is " + std::string(torch_name(weight.dtype)) +
+                     ", and " + finder.settings().place + " says " + quote(method) +
+                     ", but no scales are stored for it; complete the folder");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status find_float8(MatrixFinder& finder) {
@@ -98,7 +116,7 @@ Status find_float8(MatrixFinder& finder) {
       if (weight == nullptr) {
         continue;
       }
-      if (!is_float8_type(weight->dtype)) {
+      if (!is_float8(weight->dtype)) {
         hide_unused(finder, module, *weight);
         continue;
       }
@@ -106,7 +124,7 @@ Status find_float8(MatrixFinder& finder) {
           add_float8(finder, names, module, *weight, *finder.find(module, names.scale))));
     }
   }
-  return {};
+  return refuse_unscaled(finder);
 }
 
 }  // namespace onnx_external

@@ -69,10 +69,12 @@ struct Int8Names {
   std::string_view scales;
   std::string_view zeros;
   std::string_view method;
+  bool needs_settings = false;
 };
 
 constexpr std::array kInt8Names = {
     Int8Names{"weight", "weight_scale", "weight_zero_point", "int8"},
+    Int8Names{"weight", "weight_scale_inv", "", "int8", true},  // a factor, as for float8
     Int8Names{"weight._data", "weight._scale", "", "quanto"},
     Int8Names{"_weight_qdata", "_weight_scale", "_weight_zero_point", "torchao"},
 };
@@ -103,6 +105,9 @@ Status add_int8(MatrixFinder& finder, const Int8Names& names, const std::string&
 
 Status find_int8(MatrixFinder& finder) {
   for (const Int8Names& names : kInt8Names) {
+    if (names.needs_settings && !finder.settings().is_given()) {
+      continue;
+    }
     for (const std::string& module : finder.modules_with(names.scales)) {
       const TensorView* const codes = finder.find(module, names.codes);
       const TensorView* const scales = finder.find(module, names.scales);

@@ -115,7 +115,8 @@ constexpr std::array<std::string_view, 6> kScaleEnds = {"scale",        "scales"
 bool may_be_quantized(const FileContents& all, std::size_t first) {
   return std::any_of(all.tensors.begin() + static_cast<std::ptrdiff_t>(first), all.tensors.end(),
                      [](const TensorView& view) {
-                       return std::any_of(kScaleEnds.begin(), kScaleEnds.end(),
+                       return is_float8(view.dtype) ||
+                              std::any_of(kScaleEnds.begin(), kScaleEnds.end(),
                                           [&](std::string_view end) {
                                             return std::string_view(view.name).ends_with(end);
                                           });
@@ -126,8 +127,8 @@ Status list_quantized_as_floats(FileContents& all, std::size_t first,
                                 const std::shared_ptr<InflatedStorages>& inflated,
                                 const QuantSettings& settings) {
   MatrixFinder finder(all, first, inflated, settings);
-  TRY(refuse_layouts(finder));
   TRY(refuse_rotations(settings));
+  TRY(refuse_layouts(finder));
   for (const FindMethod find : kMethods) {
     TRY(find(finder));
   }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/bad_input.h"
 #include "base/checked_math.h"
@@ -25,6 +26,7 @@ std::optional<std::int64_t> item_of(const Json* list, std::size_t at) {
 struct TableShape {
   std::uint64_t rows = 1;
   std::uint64_t columns = 1;
+  bool is_list = false;  // one dimension
 };
 
 Result<TableShape> table_shape(const QuantizedMatrix& matrix, const TensorView& scales) {
@@ -49,12 +51,20 @@ Result<TableShape> table_shape(const QuantizedMatrix& matrix, const TensorView& 
   TableShape table;
   table.rows = shape.empty() ? 1 : static_cast<std::uint64_t>(shape[0]);
   table.columns = shape.size() < 2 ? 1 : static_cast<std::uint64_t>(shape[1]);
+  table.is_list = shape.size() == 1;
   return table;
 }
 
-// Returns the number of rows that share a scale if there are scales for `count` blocks of rows.
-Result<std::uint64_t> rows_of_block(std::uint64_t rows, std::uint64_t count,
+// Returns the number of rows that share a scale if there are scales for `table.rows` blocks of
+// rows. A list has a scale for each row: no library stores blocks in a list, and parts of a joined
+// weight may have any number of rows.
+Result<std::uint64_t> rows_of_block(std::uint64_t rows, const TableShape& table,
                                     std::optional<std::int64_t> said, const TensorView& scales) {
+  const std::uint64_t count = table.rows;
+  if (table.is_list && count != 1 && count != rows) {
+    return corrupt(fmt::format("{} {} does not have one scale for each of {} rows",
+                               quote(scales.name), shape_text(scales.shape), rows));
+  }
   if (said && *said > 0) {
     const auto block = static_cast<std::uint64_t>(*said);
     if (rows / block + (rows % block == 0 ? 0 : 1) == count) {
@@ -141,7 +151,7 @@ Status set_scale_table(const MatrixFinder& finder, QuantizedMatrix& matrix,
   TRY(set_groups(matrix, table.columns, said.columns, scales));
   numbers.rows = table.rows;
   numbers.columns = table.columns;
-  TRY_ASSIGN(numbers.row_block, rows_of_block(matrix.rows, table.rows, said.rows, scales));
+  TRY_ASSIGN(numbers.row_block, rows_of_block(matrix.rows, table, said.rows, scales));
   return {};
 }
 
@@ -171,6 +181,22 @@ Status set_tiled_scales(const MatrixFinder& finder, QuantizedMatrix& matrix,
   TRY(set_scale_table(finder, matrix, table, {1, group}));
   matrix.scales.stored = finder.stored(*tiles);
   return {};
+}
+
+Status check_no_zeros(const MatrixFinder& finder, const std::string& module) {
+  const TensorView* const zeros = finder.find(module, "weight_zero_point");
+  if (zeros == nullptr) {
+    return {};
+  }
+  TRY_ASSIGN(const auto size, contiguous_nbytes(zeros->dtype, zeros->shape));
+  std::vector<std::byte> bytes(static_cast<std::size_t>(size));
+  TRY(finder.stored(*zeros).read(0, bytes));
+  const bool are_zero =
+      std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+  return are_zero ? Status()
+                  : corrupt(quote(zeros->name) +
+                            ": is not zero, but codes that are floats have no "
+                            "zero points");
 }
 
 GroupNumbers numbers_like_scales(const MatrixFinder& finder, const QuantizedMatrix& matrix,

@@ -37,6 +37,10 @@ struct SaidBlock {
 // Returns whether the shape is that of such tiles for these rows and groups.
 [[nodiscard]] bool is_tiled(const TensorView& scales, std::uint64_t rows, std::uint64_t groups);
 
+// Checks that the module's "weight_zero_point", if there is one, is zero, as codes that are floats
+// have no zero points. Errors: kCorrupt, kIo.
+[[nodiscard]] Status check_no_zeros(const MatrixFinder& finder, const std::string& module);
+
 // Returns values that are arranged like the scales, such as zero points, but have no second-level
 // factors.
 [[nodiscard]] GroupNumbers numbers_like_scales(const MatrixFinder& finder,

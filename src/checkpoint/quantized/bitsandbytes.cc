@@ -131,6 +131,24 @@ Status add_4bit(MatrixFinder& finder, const std::string& module, const std::stri
                      "weight.nested_quant_map", state_name});
 }
 
+// Old versions also stored weights in the order of a GPU kernel, which a number states.
+Status check_row_format(const MatrixFinder& finder, const std::string& module) {
+  const TensorView* const format = finder.find(module, "weight_format");
+  if (format == nullptr) {
+    return {};
+  }
+  std::byte number{};
+  if (format->dtype != DType::kUInt8 || element_count(format->shape).value_or(0) != 1) {
+    return corrupt(quote(format->name) + ": is not the number of a format");
+  }
+  TRY(finder.stored(*format).read(0, std::span(&number, 1)));
+  return number == std::byte{0}
+             ? Status()
+             : unsupported(fmt::format("{}: format {}, an order of a GPU kernel, is not supported; "
+                                       "save the model again with a newer bitsandbytes",
+                                       quote(format->name), std::to_integer<int>(number)));
+}
+
 Status add_8bit(MatrixFinder& finder, const std::string& module, const TensorView& scales) {
   const TensorView* const weight = finder.find(module, "weight");
   auto matrix =
@@ -138,6 +156,7 @@ Status add_8bit(MatrixFinder& finder, const std::string& module, const TensorVie
   if (!matrix || scales.shape.size() != 1) {
     return corrupt(quote(scales.name) + ": its weight is missing, or is not an int8 matrix");
   }
+  TRY(check_row_format(finder, module));
   matrix->method = "bitsandbytes";
   matrix->name = weight_name(module);
   matrix->codes = codes_in_rows(finder, *matrix, *weight, 8);

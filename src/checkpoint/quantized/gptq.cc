@@ -147,7 +147,7 @@ Status add_gptq(MatrixFinder& finder, const GptqParts& parts, bool is_v2, Packed
   matrix.name = weight_name(parts.module);
   const std::uint64_t bits = parts.bits;
   const std::uint64_t stored_bits = dim(*parts.codes, 0) * bit_size(parts.codes->dtype);
-  if (bits < 2 || bits > 8 || stored_bits % bits != 0) {
+  if (stored_bits % bits != 0) {
     return do_not_fit(*parts.codes, *parts.zeros);
   }
   matrix.rows = dim(*parts.codes, 1);
@@ -180,7 +180,10 @@ Status find_gptq(MatrixFinder& finder) {
   std::vector<GptqParts> found;
   std::vector<PackedCodes> zeros;
   for (const std::string& module : finder.modules_with("qweight")) {
-    if (auto parts = gptq_parts(finder, module)) {
+    auto parts = gptq_parts(finder, module);
+    if (parts && (parts->bits < 2 || parts->bits > 8)) {
+      TRY(finder.accept(do_not_fit(*parts->codes, *parts->zeros)));
+    } else if (parts) {
       zeros.push_back(zero_codes_of(finder, *parts));
       found.push_back(*std::move(parts));
     }

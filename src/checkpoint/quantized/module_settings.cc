@@ -3,6 +3,7 @@
 #include <re2/re2.h>
 
 #include <algorithm>
+#include <cctype>
 
 namespace onnx_external {
 namespace {
@@ -11,6 +12,31 @@ constexpr std::string_view kExclude = "-:";
 constexpr std::string_view kInclude = "+:";
 constexpr std::string_view kRegex = "re:";
 
+bool is_word(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+// Returns whether a pattern of words, "." and "\\." matches the beginning of the text; nullopt for
+// other patterns. Settings may have such a pattern for each of thousands of modules, and compiling
+// every pattern for every module would take minutes.
+std::optional<bool> match_names(std::string_view pattern, std::string_view text) {
+  pattern.remove_prefix(pattern.starts_with('^') ? 1 : 0);
+  const bool to_end = pattern.ends_with('$');
+  pattern.remove_suffix(to_end ? 1 : 0);
+  bool matches = true;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < pattern.size(); ++i, ++at) {
+    const bool is_dot = pattern.substr(i, 2) == "\\.";
+    i += is_dot ? 1 : 0;
+    if (!is_word(pattern[i]) && pattern[i] != '.') {
+      return std::nullopt;
+    }
+    const bool is_any = pattern[i] == '.' && !is_dot;
+    matches = matches && at < text.size() && (is_any || text[at] == pattern[i]);
+  }
+  return matches && (!to_end || at == text.size());
+}
+
 std::optional<bool> match(std::string_view pattern, std::string_view text, RE2::Anchor anchor) {
   const RE2 expression(re2::StringPiece(pattern.data(), pattern.size()), RE2::Quiet);
   if (!expression.ok()) {
@@ -18,6 +44,37 @@ std::optional<bool> match(std::string_view pattern, std::string_view text, RE2::
   }
   return expression.Match(re2::StringPiece(text.data(), text.size()), 0, text.size(), anchor,
                           nullptr, 0);
+}
+
+// Returns whether the module has the given name, or is inside of such a module, or whether its name
+// ends like this.
+bool is_in(std::string_view module, std::string_view name) {
+  for (std::size_t at = module.find(name); at != std::string_view::npos;
+       at = module.find(name, at + 1)) {
+    const std::size_t end = at + name.size();
+    if ((at == 0 || module[at - 1] == '.') && (end == module.size() || module[end] == '.')) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// An entry of AutoRound's "extra_config": that of the module's name, or the first whose regular
+// expression is found in it. A plain name is not used as an expression: it may be the beginning of
+// another module's name.
+const Json* extra_entry(const Json* entries, const std::string& module) {
+  constexpr std::string_view kOfExpressions = "\\^$*+?{}[]|()";
+  const Json* const own = entries == nullptr ? nullptr : entries->find(module);
+  if (own != nullptr || entries == nullptr || entries->object() == nullptr) {
+    return own;
+  }
+  for (const auto& [pattern, value] : *entries->object()) {
+    const bool is_plain = pattern.find_first_of(kOfExpressions) == std::string::npos;
+    if (is_plain ? is_in(module, pattern) : is_found_in(pattern, module).value_or(false)) {
+      return &value;
+    }
+  }
+  return nullptr;
 }
 
 // Returns whether the whole text matches a pattern with * and ?.
@@ -29,8 +86,8 @@ bool matches_wildcards(std::string_view pattern, const std::string& text) {
   return match(regex, text, RE2::ANCHOR_BOTH).value_or(false);
 }
 
-// The first entry of an object of patterns that matches.
-const Json* entry_of(const Json* patterns, const std::string& module) {
+// The first entry of GPTQModel's "dynamic" that matches.
+const Json* dynamic_entry(const Json* patterns, const std::string& module) {
   const JsonObject* const entries = patterns == nullptr ? nullptr : patterns->object();
   if (entries == nullptr) {
     return nullptr;
@@ -64,7 +121,8 @@ bool names_module(const Json& targets, const std::string& module) {
 }  // namespace
 
 std::optional<bool> matches_start(std::string_view pattern, std::string_view text) {
-  return match(pattern, text, RE2::ANCHOR_START);
+  const auto by_names = match_names(pattern, text);
+  return by_names ? by_names : match(pattern, text, RE2::ANCHOR_START);
 }
 
 std::optional<bool> is_found_in(std::string_view pattern, std::string_view text) {
@@ -75,8 +133,8 @@ std::optional<std::int64_t> number_for(const QuantSettings& settings, const std:
                                        std::string_view key) {
   const Json* const overrides = settings.config.find("overrides");
   const Json* const candidates[] = {overrides == nullptr ? nullptr : overrides->find(module),
-                                    entry_of(settings.config.find("dynamic"), module),
-                                    entry_of(settings.config.find("extra_config"), module),
+                                    dynamic_entry(settings.config.find("dynamic"), module),
+                                    extra_entry(settings.config.find("extra_config"), module),
                                     settings.config.find(module)};
   for (const Json* const one : candidates) {
     if (const auto number = json_integer(one == nullptr ? nullptr : one->find(key))) {

@@ -161,6 +161,19 @@ Status add_typed(MatrixFinder& finder, QuarkParts parts, const std::string& type
   return add_quark(finder, parts);
 }
 
+// Checks that scales are those of rows, or of groups along rows.
+Status check_axis(const QuantSettings& settings, const Json& weight, const std::string& module) {
+  const auto* const scheme = weight.get<std::string>("qscheme");
+  const auto axis = json_integer(weight.find("ch_axis"));
+  const bool is_rows = scheme != nullptr && *scheme == "per_channel";
+  const bool is_groups = scheme != nullptr && *scheme == "per_group";
+  const bool is_known = !axis || (!is_rows && !is_groups) ||
+                        (is_rows ? *axis == 0 || *axis == -2 : *axis == 1 || *axis == -1);
+  return is_known ? Status()
+                  : unsupported(fmt::format("{}: {} with ch_axis {} is not supported for {}",
+                                            settings.place, *scheme, *axis, quote(module)));
+}
+
 }  // namespace
 
 Status find_quark(MatrixFinder& finder) {
@@ -172,6 +185,9 @@ Status find_quark(MatrixFinder& finder) {
     const auto* const type = weight == nullptr ? nullptr : weight->get<std::string>("dtype");
     QuarkParts parts{module, finder.find(module, "weight"), finder.find(module, "weight_scale"),
                      finder.find(module, "weight_zero_point")};
+    if (type != nullptr && has_rank(parts.codes, 2)) {
+      TRY(check_axis(finder.settings(), *weight, module));
+    }
     if (type != nullptr && has_rank(parts.codes, 2) && is_code_type(parts.codes->dtype)) {
       parts.group = json_integer(weight->find("group_size"));
       parts.is_plain = order != nullptr && *order == "order";

@@ -104,5 +104,73 @@ TEST(QuantizedSettings, DoNotHideAScaleThatTheFormulaDoesNotHave) {
   EXPECT_THAT(checkpoint->tensors(), SizeIs(2));
 }
 
+// --- layouts -----------------------------------------------------------------------------------
+
+TEST(QuantizedBitsandbytes, InTheOrderOfAGpuKernelIsRefused) {
+  QuantFolder folder;
+  folder.put("a.weight", "I8", "[2,2]", Bytes{1, 2, 3, 4})
+      .put("a.SCB", "F32", "[2]", Floats{127, 254})
+      .put("a.weight_format", "U8", "[]", Bytes{0})
+      .config(R"({"quant_method": "bitsandbytes"})");
+  EXPECT_THAT(folder.floats("a.weight"), HasValue(ElementsAre(1, 2, 6, 8)));
+  folder.put("a.weight_format", "U8", "[]", Bytes{2});
+  EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kUnsupported, "order of a GPU kernel"));
+  folder.put("a.weight_format", "F32", "[]", Floats{0});
+  EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "a.weight_format"));
+}
+
+TEST(QuantizedGptq, OfMoreThanEightBitsIsCorrupt) {
+  QuantFolder folder;
+  folder.put("a.qweight", "I32", "[4,2]", Words(8))
+      .put("a.qzeros", "I32", "[1,64]", Words(64))
+      .put("a.scales", "F32", "[1,2]", Floats{1, 1})
+      .config(R"({"quant_method": "gptq"})");
+  EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "'a.qzeros'"));
+}
+
+TEST(QuantizedQuark, WithScalesOfColumnsIsRefused) {
+  QuantFolder folder;
+  folder.put("a.weight", "I8", "[2,2]", Bytes{1, 2, 3, 4})
+      .put("a.weight_scale", "F32", "[2]", Floats{1, 10});
+  const auto config = [&](const std::string& scheme, int axis) {
+    folder.config(
+        R"({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "int8", )"
+        R"("qscheme": ")" +
+        scheme + R"(", "ch_axis": )" + std::to_string(axis) + "}}}");
+  };
+  config("per_channel", 0);
+  EXPECT_THAT(folder.floats("a.weight"), HasValue(ElementsAre(1, 2, 30, 40)));
+  config("per_channel", 1);
+  EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kUnsupported, "ch_axis 1"));
+  config("per_group", 0);
+  EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kUnsupported, "ch_axis 0"));
+}
+
+// A group size of AutoRound counts only where the columns are no multiple of it: of 6 columns in
+// two groups, the first has 4 or 3.
+TEST(QuantizedAutoRound, TakesSettingsOfTheModuleItself) {
+  QuantFolder folder;
+  folder.put("mlp.gate_proj.qweight", "I8", "[6,1]", Bytes{1, 1, 1, 1, 1, 1})
+      .put("mlp.gate_proj.qzeros", "I8", "[2,1]", Bytes{0, 0})
+      .put("mlp.gate_proj.scales", "F32", "[2,1]", Floats{1, 10});
+  const auto weight = [&](const std::string& extra) {
+    folder.config(
+        R"({"quant_method": "auto-round", "packing_format": "auto_round", "group_size": 3, )"
+        R"("extra_config": {)" +
+        extra + "}}");
+    return folder.floats("mlp.gate_proj.weight");
+  };
+  EXPECT_THAT(weight(""), HasValue(ElementsAre(1, 1, 1, 10, 10, 10)));
+  EXPECT_THAT(weight(R"("mlp.gate": {"group_size": 4})"),
+              HasValue(ElementsAre(1, 1, 1, 10, 10, 10)));
+  for (const char* name : {"mlp.gate_proj", "mlp", ".*gate_.*", "te_p(ro|x)j$"}) {
+    EXPECT_THAT(weight("\"" + std::string(name) + R"(": {"group_size": 4})"),
+                HasValue(ElementsAre(1, 1, 1, 1, 10, 10)))
+        << name;
+  }
+  EXPECT_THAT(weight(R"(".*gate.*": {"group_size": 4}, "mlp.gate_proj": {"group_size": 5})"),
+              HasValue(ElementsAre(1, 1, 1, 1, 1, 10)));
+}
+
 }  // namespace
 }  // namespace onnx_external

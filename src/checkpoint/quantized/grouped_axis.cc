@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -186,9 +187,30 @@ Status add_hqq(MatrixFinder& finder, const std::string& module) {
 
 // --- quanto ------------------------------------------------------------------------------------
 
-// Modules whose weight has as many rows as the model is wide; the others have as many columns.
-constexpr std::array<std::string_view, 9> kBackToHidden = {
-    "o_proj", "down_proj", "out_proj", "fc2", "wo", "w2", "dense_4h_to_h", "c_proj", "wo_proj"};
+// Modules whose weight has as many rows as the model is wide, and those that have as many columns.
+constexpr std::array<std::string_view, 11> kBackToHidden = {
+    "o_proj",        "down_proj", "out_proj", "fc2",    "wo", "w2",
+    "dense_4h_to_h", "c_proj",    "wo_proj",  "fc_out", "o"};
+constexpr std::array<std::string_view, 32> kFromHidden = {"q",         "k",
+                                                          "v",         "q_proj",
+                                                          "k_proj",    "v_proj",
+                                                          "qkv_proj",  "query_key_value",
+                                                          "query",     "key",
+                                                          "value",     "Wqkv",
+                                                          "wqkv",      "c_attn",
+                                                          "c_fc",      "gate_proj",
+                                                          "up_proj",   "gate_up_proj",
+                                                          "fc1",       "fc_in",
+                                                          "w1",        "w3",
+                                                          "wi",        "wi_0",
+                                                          "wi_1",      "in_proj",
+                                                          "gate",      "dense_h_to_4h",
+                                                          "lm_head",   "embed_tokens",
+                                                          "embed_out", "score"};
+
+bool is_among(std::span<const std::string_view> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 std::uint64_t hidden_size(const Json& config) {
   for (const std::string_view part : {"", "text_config", "llm_config", "language_config"}) {
@@ -203,7 +225,8 @@ std::uint64_t hidden_size(const Json& config) {
   return 0;
 }
 
-// The rows of a weight: those of its bias, or by the model's width. quanto does not store them.
+// The rows of a weight: those of its bias, or by the model's width, if the module's name says which
+// side that is: the other shape has as many elements. quanto does not store them.
 Result<std::uint64_t> quanto_rows(const MatrixFinder& finder, const std::string& module,
                                   std::uint64_t elements) {
   if (const TensorView* const bias = finder.find(module, "bias"); has_rank(bias, 1)) {
@@ -216,9 +239,34 @@ Result<std::uint64_t> quanto_rows(const MatrixFinder& finder, const std::string&
                                              "whose config.json states the width of the model");
   }
   const std::string_view last = std::string_view(module).substr(module.rfind('.') + 1);
-  const bool is_back =
-      std::find(kBackToHidden.begin(), kBackToHidden.end(), last) != kBackToHidden.end();
-  return is_back ? hidden : elements / hidden;
+  const std::uint64_t others = elements / hidden;
+  if (others != hidden && !is_among(kBackToHidden, last) && !is_among(kFromHidden, last)) {
+    return unsupported("quanto weight " + quote(module) +
+                       fmt::format(": quanto does not store its shape, which may be {} x {} or {} "
+                                   "x {}; save the model in another format",
+                                   hidden, others, others, hidden));
+  }
+  return is_among(kBackToHidden, last) ? hidden : others;
+}
+
+// The bits of codes that have `groups` scales and lie in so many rows of bytes. Bytes hold two or
+// four groups, so only in a single row the config is needed.
+Result<std::uint32_t> quanto_bits(const MatrixFinder& finder, const std::string& module,
+                                  std::uint64_t groups, std::uint64_t rows) {
+  if (groups > 2 * rows || rows > 1) {
+    return groups > 2 * rows ? 2 : 4;
+  }
+  const Json* const own = finder.settings().config.find(module);
+  const std::string* const named = own == nullptr ? nullptr : own->get<std::string>("weights");
+  const std::string type = named == nullptr ? finder.settings().text("weights") : *named;
+  for (const std::uint32_t bits : {2U, 4U}) {
+    if (type.ends_with("int" + std::to_string(bits))) {
+      return bits;
+    }
+  }
+  return fail(ErrorCode::kAmbiguous,
+              "quanto weight " + quote(module) +
+                  ": the number of bits per code is ambiguous; pass the folder with its settings");
 }
 
 Status add_quanto_groups(MatrixFinder& finder, const std::string& module) {
@@ -231,12 +279,12 @@ Status add_quanto_groups(MatrixFinder& finder, const std::string& module) {
   }
   TRY_ASSIGN(const auto groups, element_count(scales->shape));
   const std::uint64_t part = dim(*words, 0);
-  const bool is_int2 = groups > 2 * part;
+  TRY_ASSIGN(const std::uint32_t bits, quanto_bits(finder, module, groups, part));
   QuantizedMatrix matrix;
   matrix.method = "quanto";
   matrix.name = weight_name(module);
-  matrix.codes = is_int2 ? codes_in_parts(finder, *words, 2, 1, {0, 2, 4, 6})
-                         : codes_in_parts(finder, *words, 4, 1, {0, 4});
+  matrix.codes = bits == 2 ? codes_in_parts(finder, *words, 2, 1, {0, 2, 4, 6})
+                           : codes_in_parts(finder, *words, 4, 1, {0, 4});
   matrix.codes.rows = groups;
   const auto elements = checked_mul(groups, matrix.codes.columns);
   if (!elements || *elements == 0) {

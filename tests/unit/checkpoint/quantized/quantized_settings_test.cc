@@ -172,5 +172,48 @@ TEST(QuantizedAutoRound, TakesSettingsOfTheModuleItself) {
               HasValue(ElementsAre(1, 1, 1, 1, 1, 10)));
 }
 
+// --- quanto ------------------------------------------------------------------------------------
+
+// 8 codes with one scale for each 4.
+QuantFolder quanto(const std::string& module) {
+  QuantFolder folder;
+  folder.put(module + ".weight._data._data", "U8", "[1,4]", Bytes{0x10, 0x11, 0x12, 0x13})
+      .put(module + ".weight._scale", "F32", "[2,1]", Floats{1, 10})
+      .put(module + ".weight._shift", "F32", "[2,1]", Floats{0, 0});
+  return folder;
+}
+
+std::string quanto_config(const std::string& bits) {
+  return R"({"quant_method": "quanto", "weights": "int)" + bits + R"("}, "hidden_size": 4, "x": 1)";
+}
+
+TEST(QuantizedQuanto, TakesTheShapeFromTheNameOfItsModule) {
+  const auto shape_of = [](const std::string& module) {
+    auto folder = quanto(module).config(
+        R"({"quant_method": "quanto", "weights": "int4"}, "hidden_size": 4, "x": {})");
+    const auto checkpoint = folder.open_folder();
+    return checkpoint ? checkpoint->tensors()[0].shape : Shape{};
+  };
+  EXPECT_THAT(shape_of("a.q_proj"), ElementsAre(2, 4));
+  EXPECT_THAT(shape_of("a.o"), ElementsAre(4, 2));
+}
+
+TEST(QuantizedQuanto, OfAModuleWithAnUnknownNameIsRefusedUnlessItIsSquareOrHasABias) {
+  auto folder = quanto("a.mixer").config(quanto_config("4"));
+  EXPECT_THAT(folder.open_folder(),
+              FailsWith(ErrorCode::kUnsupported, "which may be 4 x 2 or 2 x 4"));
+  folder.put("a.mixer.bias", "F32", "[2]", Floats{0, 0});
+  EXPECT_THAT(folder.floats("a.mixer.weight"), HasValue(ElementsAre(0, 1, 2, 3, 10, 10, 10, 10)));
+}
+
+TEST(QuantizedQuanto, OfASingleRowOfBytesHasTheBitsThatItsConfigSays) {
+  auto folder = quanto("a.q_proj").config(quanto_config("2"));
+  EXPECT_THAT(folder.floats("a.q_proj.weight"), HasValue(ElementsAre(0, 1, 2, 3, 0, 0, 0, 0)));
+  folder.config(quanto_config("4"));
+  EXPECT_THAT(folder.floats("a.q_proj.weight"), HasValue(ElementsAre(0, 1, 2, 3, 10, 10, 10, 10)));
+  folder.config(R"({"quant_method": "quanto"}, "hidden_size": 4, "x": {})");
+  EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kAmbiguous, "number of bits"));
+}
+
 }  // namespace
 }  // namespace onnx_external

@@ -51,6 +51,8 @@ void as_doubles(DType dtype, std::span<const std::byte> bytes, std::vector<doubl
       return put_as_doubles<std::int16_t>(bytes, out.data());
     case DType::kInt32:
       return put_as_doubles<std::int32_t>(bytes, out.data());
+    case DType::kInt64:
+      return put_as_doubles<std::int64_t>(bytes, out.data());
     default:
       return put_floats_as_doubles(dtype, bytes, out.data());
   }

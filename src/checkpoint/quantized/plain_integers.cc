@@ -79,6 +79,9 @@ constexpr std::array kInt8Names = {
     Int8Names{"_weight_qdata", "_weight_scale", "_weight_zero_point", "torchao"},
 };
 
+// torchao's factors for the inputs of a module.
+constexpr std::string_view kAoFactors = "_weight_act_pre_scale";
+
 Status add_int8(MatrixFinder& finder, const Int8Names& names, const std::string& module,
                 const TensorView& codes, const TensorView& scales) {
   auto matrix = matrix_of(codes, 1);
@@ -97,10 +100,14 @@ Status add_int8(MatrixFinder& finder, const Int8Names& names, const std::string&
     matrix->zeros = numbers_like_scales(finder, *matrix, *zeros);
     matrix->zeros_offset = kSignBit;
   }
-  return finder.add(*std::move(matrix), module,
-                    {names.codes, names.scales, names.zeros, "input_scale", "output_scale",
-                     "input_zero_point", "weight_shape", "input_activation_scale",
-                     "output_activation_scale", "_weight_act_quant_scale"});
+  if (const TensorView* const factors = finder.find(module, kAoFactors); factors != nullptr) {
+    matrix->column_factors = finder.stored(*factors);
+  }
+  return finder.add(
+      *std::move(matrix), module,
+      {names.codes, names.scales, names.zeros, "input_scale", "output_scale", "input_zero_point",
+       "weight_shape", "input_activation_scale", "output_activation_scale",
+       "_weight_act_quant_scale", "_weight_act_quant_zero_point", kAoFactors});
 }
 
 Status find_int8(MatrixFinder& finder) {
@@ -141,12 +148,11 @@ Status add_int4(MatrixFinder& finder, const std::string& module, const TensorVie
   matrix->scales.columns = matrix->groups;
   matrix->scales.count = matrix->rows * matrix->groups;
   matrix->minima = numbers_like_scales(finder, *matrix, transposed_view(minima));
-  if (const auto* const factors = finder.find(module, "_weight_act_pre_scale")) {
+  if (const auto* const factors = finder.find(module, kAoFactors)) {
     matrix->column_factors = finder.stored(*factors);
   }
-  return finder.add(
-      *std::move(matrix), module,
-      {"_weight_qdata", "_weight_scale", "_weight_zero_point", "_weight_act_pre_scale"});
+  return finder.add(*std::move(matrix), module,
+                    {"_weight_qdata", "_weight_scale", "_weight_zero_point", kAoFactors});
 }
 
 // Other weights of torchao have integers for zero points, and scales in the order of their rows.

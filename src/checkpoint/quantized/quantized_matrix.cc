@@ -102,7 +102,7 @@ Status check_count(const StoredTensor& stored, std::uint64_t count) {
 
 bool is_number(DType dtype) {
   return can_cast_from(dtype) || dtype == DType::kUInt8 || dtype == DType::kInt8 ||
-         dtype == DType::kInt16 || dtype == DType::kInt32;
+         dtype == DType::kInt16 || dtype == DType::kInt32 || dtype == DType::kInt64;
 }
 
 Status check_nested(const NestedNumbers& nested, const StoredTensor& stored, std::uint64_t count) {

@@ -68,6 +68,7 @@ void append_contents(FileContents& whole, FileContents part) {
   append(whole.tied_names, std::move(part.tied_names));
   append(whole.notes, std::move(part.notes));
   append(whole.metadata, std::move(part.metadata));
+  append(whole.declared_weights, std::move(part.declared_weights));
   whole.kept_bytes += part.kept_bytes;
   for (auto& [storage, source] : part.computed) {
     whole.computed.emplace(storage + storages, std::move(source));

@@ -187,7 +187,7 @@ Result<FileContents> read_argument(const std::filesystem::path& path, const Open
 Status list_floats(const std::filesystem::path& path, std::size_t first, const OpenOptions& options,
                    CheckpointAccess::Contents& contents) {
   if (options.stored_parts || options.selection == Selection::kRecordedInputs ||
-      !may_be_quantized(contents.all, first)) {
+      (!may_be_quantized(contents.all, first) && contents.all.declared_weights.empty())) {
     return {};
   }
   std::error_code ignored;

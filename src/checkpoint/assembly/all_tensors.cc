@@ -35,12 +35,13 @@ Status add_tensors(const Pickle& pickle, NamedTensors named, const OpenOptions& 
   const std::size_t first = part.tensors.size();
   part.tensors.reserve(first + named.tensors.size());
   TensorAdder adder(pickle, options, find, part);
-  bool adds_names = false;  // the scale of a quantized tensor, which another may have
+  bool adds_names = false;  // of parts of a quantized tensor, which another may have
   for (NamedTensor& tensor : named.tensors) {
     const std::size_t before = part.tensors.size();
     auto status = adder.add(tensor.name, tensor.node);
     adds_names = adds_names || part.tensors.size() > before + 1;
     if (!status && everything && status.error().code == ErrorCode::kUnsupported) {
+      part.tensors.resize(before);
       part.refused.push_back({std::move(tensor.name), status.error().message});
     } else if (!status) {
       return fail_in("tensor " + quote(tensor.name), std::move(status).error());

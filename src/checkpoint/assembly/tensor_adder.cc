@@ -7,6 +7,7 @@
 #include "base/bad_input.h"
 #include "base/checked_math.h"
 #include "base/remedy.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/assembly/sparse_tensors.h"
 #include "checkpoint/torch/pickle_bytes.h"
@@ -89,8 +90,25 @@ TensorAdder::TensorAdder(const Pickle& pickle, const OpenOptions& options, const
       inflated_(std::make_shared<InflatedStorages>(options.scratch_dir)) {}
 
 Status TensorAdder::add(std::string name, NodeId node) {
+  TRY_ASSIGN(auto weight, wrapped_weight(pickle_, node));
+  if (weight) {
+    return add_weight(std::move(name), *std::move(weight));
+  }
   TRY_ASSIGN(const auto declared, declared_tensor(pickle_, node));
   return add(std::move(name), declared);
+}
+
+Status TensorAdder::add_weight(std::string name, WrappedWeight weight) {
+  const std::size_t last = name.rfind('.') + 1;
+  const std::string prefix = name.substr(0, last) + "_" + name.substr(last) + "_";
+  DeclaredWeight declared{std::move(name), quote(weight.type), std::move(weight.shape), {}};
+  for (const auto& [part, node] : weight.parts) {
+    TRY_ASSIGN_IN("its " + quote(part), const auto tensor, declared_tensor(pickle_, node));
+    declared.parts.push_back(prefix + std::string(part));
+    TRY_IN("its " + quote(part), add(declared.parts.back(), tensor));
+  }
+  part_.declared_weights.push_back(std::move(declared));
+  return {};
 }
 
 Status TensorAdder::add(std::string name, const TensorDeclaration& declared) {

@@ -13,6 +13,7 @@
 #include "checkpoint/assembly/quantizer_numbers.h"
 #include "checkpoint/storage/computed_storages.h"
 #include "checkpoint/storage/view_source.h"
+#include "checkpoint/torch/wrapped_weight.h"
 
 namespace onnx_external {
 
@@ -25,11 +26,14 @@ class TensorAdder {
               FileContents& part);
 
   // Adds the tensor. If it is quantized, its scale and zero point are added under names of their
-  // own.
+  // own. A weight of torchao (wrapped_weight.h) is added as the tensors that store it, under the
+  // names that torchao's safetensors files have for them.
   [[nodiscard]] Status add(std::string name, NodeId node);
   [[nodiscard]] Status add(std::string name, const TensorDeclaration& declared);
 
  private:
+  [[nodiscard]] Status add_weight(std::string name, WrappedWeight weight);
+
   // Returns a view of any tensor, without the scale and zero point of a quantized one.
   [[nodiscard]] Result<TensorView> view_of(const TensorDeclaration& declared);
   [[nodiscard]] Result<TensorView> strided_view(const TensorDeclaration& declared);

@@ -115,6 +115,11 @@ class Merger {
         kept.push_back(std::move(tensor));
       }
     }
+    for (const DeclaredWeight& weight : part.declared_weights) {
+      const auto placed = map_.shard_of.find(weight.name);
+      found_.try_emplace(weight.name, Found{shard}).first.value().in_place |=
+          placed != map_.shard_of.end() && placed->second == shard;
+    }
     for (const RefusedTensor& refused : part.refused) {
       found_.try_emplace(refused.path, Found{shard}).first.value().in_place = true;
     }

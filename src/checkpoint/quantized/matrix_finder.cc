@@ -118,8 +118,8 @@ Status MatrixFinder::add(FoundMatrix found, const std::vector<std::string>& part
 }
 
 Status MatrixFinder::accept(Status status) {
-  const bool may_be_other =
-      !status && !settings_.is_given() && status.error().code != ErrorCode::kIo;
+  const bool is_declared = settings_.is_given() || !all_.declared_weights.empty();
+  const bool may_be_other = !status && !is_declared && status.error().code != ErrorCode::kIo;
   return may_be_other ? Status() : status;
 }
 

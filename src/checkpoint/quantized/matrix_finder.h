@@ -60,9 +60,9 @@ class MatrixFinder {
   // Adds a weight whose stored tensors have no common module; `parts` are their full names.
   [[nodiscard]] Status add(FoundMatrix found, const std::vector<std::string>& parts);
 
-  // Decides whether an error in one weight is an error for the checkpoint. If no settings state
-  // that the checkpoint is quantized, the tensors may not be parts of a quantized weight. In this
-  // case the error is ignored, unless it is kIo, and the tensors stay unchanged.
+  // Decides whether an error in one weight is an error for the checkpoint. If neither settings nor
+  // the file state that the checkpoint is quantized, the tensors may not be parts of a quantized
+  // weight. In this case the error is ignored, unless it is kIo, and the tensors stay unchanged.
   [[nodiscard]] Status accept(Status status);
 
   // Removes a tensor from the list, because it has no meaning without the weight.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/bad_input.h"
+#include "base/name_map.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/quantized/matrix_finder.h"
@@ -106,6 +107,46 @@ TensorView add_floats(FileContents& all, FoundMatrix found) {
   return listed_view(found, storage);
 }
 
+using Views = NameMap<const TensorView*>;
+
+// The tensors of the weight that are listed as they are stored.
+std::string listed_parts(const Views& views, const DeclaredWeight& weight) {
+  std::string text;
+  for (const std::string& part : weight.parts) {
+    if (const auto found = views.find(part); found != views.end()) {
+      text += (text.empty() ? ": " : ", ") + quote(part) + " (" +
+              std::string(torch_name(found->second->dtype)) + " " +
+              shape_text(found->second->shape) + ")";
+    }
+  }
+  return text;
+}
+
+// A weight that the file declares must have been found, with the shape that it declares and with a
+// meaning of all tensors that store it.
+Status check_declared_weights(const FileContents& all) {
+  Views views;
+  for (const TensorView& view : all.tensors) {
+    views.emplace(view.name, &view);
+  }
+  for (const DeclaredWeight& weight : all.declared_weights) {
+    const auto found = views.find(weight.name);
+    const bool is_found = found != views.end() && all.quantized.contains(found->second->storage);
+    if (is_found && weight.shape && found->second->shape != *weight.shape) {
+      return corrupt(quote(weight.name) + ": it is a " + weight.type + " of shape " +
+                     shape_text(*weight.shape) + ", but the tensors that store it are those of " +
+                     shape_text(found->second->shape) + "; download the checkpoint again");
+    }
+    const std::string left = listed_parts(views, weight);
+    if (!is_found || !left.empty()) {
+      return unsupported(quote(weight.name) + ": it is a " + weight.type +
+                         " in a layout that is not supported" + left +
+                         "; save tensor.dequantize() instead");
+    }
+  }
+  return {};
+}
+
 // Every layout has tensors whose names end like this.
 constexpr std::array<std::string_view, 6> kScaleEnds = {"scale",        "scales", "scale_inv",
                                                         "scale_weight", "SCB",    "absmax"};
@@ -153,6 +194,8 @@ Status list_quantized_as_floats(FileContents& all, std::size_t first,
     (taken[i] ? all.stored : tensors).push_back(std::move(all.tensors[i]));
   }
   all.tensors = std::move(tensors);
+  TRY(all.declared_weights.empty() ? Status() : check_declared_weights(all));
+  all.declared_weights.clear();
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -22,6 +23,14 @@ struct QuantizedMatrix;  // quantized/quantized_matrix.h
 
 // The maximum rank of a tensor, as in torch. It limits the work for one view.
 inline constexpr std::size_t kMaxRank = 64;
+
+// A weight that its file declares to be quantized, with the names of the tensors that store it.
+struct DeclaredWeight {
+  std::string name;
+  std::string type;
+  std::optional<Shape> shape;  // nullopt: not declared
+  std::vector<std::string> parts;
+};
 
 // The tensors of one file, or of several files combined. Plain data.
 struct FileContents {
@@ -52,6 +61,8 @@ struct FileContents {
   // `stored` contains the stored tensors that such weights replace.
   std::unordered_map<std::uint32_t, std::shared_ptr<const QuantizedMatrix>> quantized;
   std::vector<TensorView> stored;
+  // Weights that must be found among the tensors; empty as soon as they are.
+  std::vector<DeclaredWeight> declared_weights;
 
   // The file's own metadata for listings: (key, value).
   std::vector<std::pair<std::string, std::string>> metadata;

@@ -22,24 +22,10 @@ bool is_distributed(const Pickle& pickle, NodeId id, std::string_view name) {
          pickle.module(id).starts_with("torch.distributed.");
 }
 
-// The value of an attribute in a state: a dict, or (dict or None, dict of the slots). The last one
-// counts, as in Python.
 std::optional<NodeId> attribute(const Pickle& pickle, NodeId state, std::string_view name) {
-  const Arguments pair = pickle.tuple(state);
-  std::vector<NodeId> dicts(pair.begin(), pair.begin() + (pair.size() == 2 ? 2 : 0));
-  if (dicts.empty()) {
-    dicts.push_back(state);
-  }
-  std::optional<NodeId> found;
-  for (const NodeId dict : dicts) {
-    if (pickle.kind(dict) != NodeKind::kDict) {
-      continue;
-    }
-    for (const auto& [key, value] : pickle.items(dict, kMostAttributes)) {
-      found = pickle.string(key) == name ? value : found;
-    }
-  }
-  return found;
+  const auto attributes = attributes_of_state(pickle, state);
+  const auto found = attributes.find(name);
+  return found == attributes.end() ? std::nullopt : std::optional(found->second);
 }
 
 // Returns the placement of the tensor on each dimension of the mesh; nullopt if the state does not
@@ -68,6 +54,26 @@ bool holds_values(const Pickle& pickle, NodeId placement) {
 }
 
 }  // namespace
+
+std::map<std::string_view, NodeId> attributes_of_state(const Pickle& pickle, NodeId state) {
+  const Arguments pair = pickle.tuple(state);
+  std::vector<NodeId> dicts(pair.begin(), pair.begin() + (pair.size() == 2 ? 2 : 0));
+  if (dicts.empty()) {
+    dicts.push_back(state);
+  }
+  std::map<std::string_view, NodeId> found;
+  for (const NodeId dict : dicts) {
+    if (pickle.kind(dict) != NodeKind::kDict) {
+      continue;
+    }
+    for (const auto& [key, value] : pickle.items(dict, kMostAttributes)) {
+      if (const auto name = pickle.string(key)) {
+        found[*name] = value;
+      }
+    }
+  }
+  return found;
+}
 
 Result<LocalTensor> local_tensor(const Pickle& pickle, Arguments wrapper, NodeId state) {
   constexpr std::size_t kShape = 2;

@@ -1,5 +1,4 @@
-// Reads tensor subclasses that wrap other tensors, such as torch.distributed's DTensor and
-// quantized weights.
+// Reads tensor subclasses that wrap other tensors, such as torch.distributed's DTensor.
 //
 // Source: torch/_tensor.py (__reduce_ex__), torch/distributed/tensor/_api.py. torch saves them as
 // _rebuild_from_type_v2(_rebuild_wrapper_subclass, class, (class, dtype, size, stride, offset,
@@ -7,12 +6,20 @@
 // pure and may be called from any thread.
 #pragma once
 
+#include <map>
+#include <string_view>
+
 #include "checkpoint/pickle/pickle.h"
 #include "checkpoint/torch/torch_symbols.h"
 #include "onnx_external/result.h"
 #include "onnx_external/tensor.h"
 
 namespace onnx_external {
+
+// Returns the attributes in a state, which is a dict, or (dict or None, dict of the slots). If one
+// is set twice, the last value counts, as in Python.
+[[nodiscard]] std::map<std::string_view, NodeId> attributes_of_state(const Pickle& pickle,
+                                                                     NodeId state);
 
 // The part of a DTensor that one process held, and the shape of the whole DTensor.
 struct LocalTensor {

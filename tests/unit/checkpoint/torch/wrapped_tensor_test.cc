@@ -149,10 +149,11 @@ TEST(WrappedTensor, ADTensorInADTensorMustBeAllOfBoth) {
 
 TEST(WrappedTensor, OtherClassesAreRefusedByTheirName) {
   EXPECT_THAT(
-      open_wrapper({.module = "torchao.quantization", .name = "Int4Tensor"}),
+      open_wrapper({.module = "torchao.quantization", .name = "Int4PreshuffledTensor"}),
       FailsWith(ErrorCode::kUnsupported,
-                "it is a 'torchao.quantization.Int4Tensor', a class that wraps other tensors; save "
-                "the plain tensor that it represents instead, such as tensor.dequantize()"));
+                "it is a 'torchao.quantization.Int4PreshuffledTensor', a class that wraps other "
+                "tensors; save the plain tensor that it represents instead, such as "
+                "tensor.dequantize()"));
   EXPECT_THAT(open_wrapper({.module = "my"}), FailsWith(ErrorCode::kUnsupported, "'my.DTensor'"));
 }
 

@@ -10,10 +10,26 @@
 #include "base/try.h"
 #include "checkpoint/assembly/nested_storages.h"
 #include "checkpoint/assembly/tensor_adder.h"
+#include "checkpoint/naming/hqq_modules.h"
 #include "checkpoint/naming/module_names.h"
 #include "checkpoint/torch/torch_symbols.h"
 
 namespace onnx_external {
+namespace {
+
+// A file of HQQ is a dict of modules, so none of its dicts is the state dict.
+Result<NamedTensors> name_modules_or_tensors(const Pickle& pickle, const OpenOptions& options) {
+  if (options.selection != Selection::kRecordedInputs &&
+      (options.key.empty() || options.key == ".")) {
+    TRY_ASSIGN(auto modules, name_hqq_modules(pickle));
+    if (modules) {
+      return *std::move(modules);
+    }
+  }
+  return name_tensors(pickle, options);
+}
+
+}  // namespace
 
 Result<NamedTensors> name_tensors(const Pickle& pickle, const OpenOptions& options) {
   switch (options.selection) {
@@ -31,6 +47,9 @@ Status add_tensors(const Pickle& pickle, NamedTensors named, const OpenOptions& 
                    const FindStorage& find, FileContents& part) {
   std::move(named.opaque.begin(), named.opaque.end(), std::back_inserter(part.opaque));
   std::move(named.refused.begin(), named.refused.end(), std::back_inserter(part.refused));
+  for (std::string& weight : named.weights) {
+    part.declared_weights.push_back({std::move(weight), "HQQ weight", {}, {}});
+  }
   const bool everything = options.selection == Selection::kEverything;
   const std::size_t first = part.tensors.size();
   part.tensors.reserve(first + named.tensors.size());
@@ -67,7 +86,7 @@ Status add_all_tensors(Pickle& pickle, std::optional<std::uint64_t> text_offset,
   NestedStorages nested(text_offset, part);
   TRY(nested.resolve(pickle));
   TRY(expand_modules(pickle, options.selection));
-  TRY_ASSIGN(auto named, name_tensors(pickle, options));
+  TRY_ASSIGN(auto named, name_modules_or_tensors(pickle, options));
   return add_tensors(
       pickle, std::move(named), options,
       [&](const TensorDeclaration& declared) {

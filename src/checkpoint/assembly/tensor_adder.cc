@@ -9,6 +9,7 @@
 #include "base/remedy.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/assembly/plain_values.h"
 #include "checkpoint/assembly/sparse_tensors.h"
 #include "checkpoint/torch/pickle_bytes.h"
 #include "checkpoint/torch/torch_objects.h"
@@ -90,12 +91,23 @@ TensorAdder::TensorAdder(const Pickle& pickle, const OpenOptions& options, const
       inflated_(std::make_shared<InflatedStorages>(options.scratch_dir)) {}
 
 Status TensorAdder::add(std::string name, NodeId node) {
+  if (!is_tensor(pickle_, node)) {
+    return add_value(std::move(name), node);
+  }
   TRY_ASSIGN(auto weight, wrapped_weight(pickle_, node));
   if (weight) {
     return add_weight(std::move(name), *std::move(weight));
   }
   TRY_ASSIGN(const auto declared, declared_tensor(pickle_, node));
   return add(std::move(name), declared);
+}
+
+Status TensorAdder::add_value(std::string name, NodeId node) {
+  TRY_ASSIGN(auto value, plain_value(pickle_, node));
+  TRY(budget_.take(value.numbers.bytes.size(), 1));
+  part_.tensors.push_back(
+      memory_view(std::move(name), std::move(value.shape), std::move(value.numbers)));
+  return {};
 }
 
 Status TensorAdder::add_weight(std::string name, WrappedWeight weight) {

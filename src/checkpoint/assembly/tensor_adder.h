@@ -32,6 +32,7 @@ class TensorAdder {
   [[nodiscard]] Status add(std::string name, const TensorDeclaration& declared);
 
  private:
+  [[nodiscard]] Status add_value(std::string name, NodeId node);
   [[nodiscard]] Status add_weight(std::string name, WrappedWeight weight);
 
   // Returns a view of any tensor, without the scale and zero point of a quantized one.

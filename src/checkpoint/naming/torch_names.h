@@ -13,13 +13,14 @@ namespace onnx_external {
 
 struct NamedTensor {
   std::string name;
-  NodeId node = 0;  // is_tensor() holds
+  NodeId node = 0;  // is_tensor() holds, or is_plain_value() (hqq_modules.h)
 };
 
 struct NamedTensors {
   std::vector<NamedTensor> tensors;  // in the order of the pickle; names are unique UTF-8
   std::vector<OpaqueObject> opaque;
   std::vector<RefusedTensor> refused;
+  std::vector<std::string> weights;  // the weights that HQQ stores in these tensors
 };
 
 // All functions below build names as object_tree.h describes, from keys, attribute names, and

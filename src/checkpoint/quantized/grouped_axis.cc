@@ -144,6 +144,7 @@ Status set_flat_groups(const MatrixFinder& finder, QuantizedMatrix& matrix,
 }
 
 Status add_hqq(MatrixFinder& finder, const std::string& module) {
+  TRY_ASSIGN(const auto facts, hqq_facts(finder, module));
   const TensorView* const words = finder.find(module, "W_q");
   const TensorView* const shape = finder.find(module, "shape");
   const TensorView* const scales = finder.find(module, "scale");
@@ -152,7 +153,6 @@ Status add_hqq(MatrixFinder& finder, const std::string& module) {
       shape->shape != Shape{2} || byte_size(shape->dtype) != sizeof(std::int64_t)) {
     return corrupt("HQQ weight " + quote(module) + ": its W_q, shape, scale or zero is missing");
   }
-  TRY_ASSIGN(const auto facts, hqq_facts(finder, module));
   TRY_ASSIGN(const auto dims, read_integers(finder.stored(*shape), 2));
   const auto elements = dims[0] > 0 && dims[1] > 0 ? checked_mul(dims[0], dims[1]) : std::nullopt;
   if (!elements) {
@@ -307,7 +307,7 @@ Status add_quanto_groups(MatrixFinder& finder, const std::string& module) {
 
 Status find_grouped_axis(MatrixFinder& finder) {
   for (const std::string& module : finder.modules_with("W_q")) {
-    if (finder.find(module, "scale") == nullptr) {
+    if (finder.find(module, "scale") == nullptr && finder.find(module, "packing") == nullptr) {
       continue;  // a parameter of attention
     }
     TRY(finder.accept(add_hqq(finder, module)));

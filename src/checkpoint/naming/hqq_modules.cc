@@ -1,0 +1,125 @@
+#include "checkpoint/naming/hqq_modules.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "base/bad_input.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "checkpoint/naming/object_tree.h"
+#include "checkpoint/pickle/walk_budget.h"
+#include "checkpoint/torch/torch_objects.h"
+#include "checkpoint/torch/torch_symbols.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::string_view kCodes = "W_q";
+constexpr std::string_view kMeta = "meta";
+
+// The plain values without which the codes cannot be read.
+constexpr std::array<std::string_view, 6> kValues = {"packing",    "shape",       "axis",
+                                                     "group_size", "quant_scale", "quant_zero"};
+
+std::optional<NodeId> value_of(const Pickle& pickle, const Items& items, std::string_view key) {
+  const auto found = std::find_if(items.begin(), items.end(), [&](const auto& item) {
+    return pickle.string(item.first) == key;
+  });
+  return found == items.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool is_needed(std::string_view value) {
+  return std::find(kValues.begin(), kValues.end(), value) != kValues.end();
+}
+
+class HqqModules {
+ public:
+  explicit HqqModules(const Pickle& pickle) : pickle_(pickle), budget_(pickle) {}
+
+  [[nodiscard]] Result<std::optional<NamedTensors>> run() {
+    TRY_ASSIGN(const auto modules, paid_items(pickle_, pickle_.root(), budget_));
+    if (!std::all_of(modules.begin(), modules.end(), [&](const auto& module) {
+          return pickle_.string(module.first) && is_dict(pickle_, module.second);
+        })) {
+      return std::nullopt;
+    }
+    bool has_codes = false;
+    for (const auto& [key, module] : modules) {
+      TRY_ASSIGN(const auto own, paid_items(pickle_, module, budget_));
+      const auto codes = value_of(pickle_, own, kCodes);
+      has_codes = has_codes || (codes && is_tensor(pickle_, *codes));
+    }
+    if (!has_codes) {
+      return std::nullopt;
+    }
+    for (const auto& [key, module] : modules) {
+      TRY(add_module(std::string(*pickle_.string(key)), module));
+    }
+    return std::move(named_);
+  }
+
+ private:
+  [[nodiscard]] Status add_module(const std::string& name, NodeId module) {
+    TRY_ASSIGN(auto items, paid_items(pickle_, module, budget_));
+    const bool is_quantized = value_of(pickle_, items, kCodes).has_value();
+    const auto meta = value_of(pickle_, items, kMeta);
+    if (is_quantized && meta && is_dict(pickle_, *meta)) {
+      TRY_ASSIGN(const auto inner, paid_items(pickle_, *meta, budget_));
+      items.insert(items.end(), inner.begin(), inner.end());
+    }
+    for (const auto& [key, value] : items) {
+      const auto part = pickle_.string(key);
+      if (part && (is_tensor(pickle_, value) ||
+                   (is_quantized && is_needed(*part) && is_plain_value(pickle_, value)))) {
+        TRY(add(name.empty() ? std::string(*part) : name + "." + std::string(*part), value));
+      }
+    }
+    if (is_quantized) {
+      named_.weights.push_back(name.empty() ? "weight" : name + ".weight");
+    }
+    return {};
+  }
+
+  [[nodiscard]] Status add(std::string name, NodeId value) {
+    TRY(budget_.name(name.size()));
+    if (!is_utf8(name)) {
+      return unsupported("tensor name " + quote(name) + " is not UTF-8");
+    }
+    if (!names_.insert(name).second) {
+      return corrupt("two tensors have the name " + quote(name));
+    }
+    named_.tensors.push_back({std::move(name), value});
+    return {};
+  }
+
+  const Pickle& pickle_;
+  WalkBudget budget_;
+  std::unordered_set<std::string> names_;
+  NamedTensors named_;
+};
+
+}  // namespace
+
+bool is_plain_value(const Pickle& pickle, NodeId id) {
+  switch (pickle.kind(id)) {
+    case NodeKind::kBool:
+    case NodeKind::kInteger:
+    case NodeKind::kString:
+      return true;
+    default:
+      return call_of(pickle, id) == Call::kSize;
+  }
+}
+
+Result<std::optional<NamedTensors>> name_hqq_modules(const Pickle& pickle) {
+  const Items first = pickle.items(pickle.root(), 1);  // of most files, a tensor
+  const bool may_be =
+      !first.empty() && is_dict(pickle, pickle.root()) && is_dict(pickle, first.front().second);
+  return may_be ? HqqModules(pickle).run() : std::nullopt;
+}
+
+}  // namespace onnx_external

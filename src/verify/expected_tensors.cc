@@ -193,25 +193,30 @@ MappingOptions options_of_save(const Manifest& manifest, const MappingOptions& g
 }
 
 // Returns whether both produce the same bytes, ignoring conversions, which the mapping does not
-// decide.
-bool same_bytes(const ExpectedTensor& wanted, const ExpectedTensor& record,
-                const Checkpoint& checkpoint) {
-  BytesIds ids(checkpoint.storages());
+// decide. A tied weight may be stored twice: such tensors are read.
+Result<bool> same_bytes(const ExpectedTensor& wanted, const ExpectedTensor& record,
+                        const Given& given) {
+  BytesIds ids(given.checkpoint.storages());
   const auto id_of = [&](const ExpectedTensor& tensor) {
-    const auto view = apply_recipe(tensor.recipe, checkpoint.tensors()[tensor.tensor]);
+    const auto view = apply_recipe(tensor.recipe, given.checkpoint.tensors()[tensor.tensor]);
     return view ? ids.id_of(*view) : std::nullopt;
   };
   const auto id = id_of(wanted);
-  return id ? id == id_of(record)
-            : wanted.tensor == record.tensor &&
-                  with_cast(wanted.recipe, false) == with_cast(record.recipe, false);
+  const bool are_alike = with_cast(wanted.recipe, false) == with_cast(record.recipe, false);
+  if (id ? id == id_of(record) : are_alike && wanted.tensor == record.tensor) {
+    return true;
+  }
+  return are_alike && wanted.tensor != record.tensor
+             ? mapping_evidence(given.model, given.checkpoint)
+                   .same_bytes(static_cast<std::uint32_t>(wanted.tensor),
+                               static_cast<std::uint32_t>(record.tensor))
+             : Result<bool>(false);
 }
 
 // The manifest is in the package that is being verified, so it only adds to the result of the
 // mapping: the save may have had options that this verification does not have.
-std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected,
-                                   const Checkpoint& checkpoint,
-                                   std::vector<ExpectedTensor> records) {
+Result<std::vector<ExpectedTensor>> merged(std::vector<ExpectedTensor> expected, const Given& given,
+                                           std::vector<ExpectedTensor> records) {
   std::map<std::pair<std::uint32_t, std::string>, std::size_t> places;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     places.emplace(std::pair(expected[i].graph, expected[i].initializer), i);
@@ -223,7 +228,8 @@ std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected,
       continue;
     }
     ExpectedTensor& wanted = expected[place->second];
-    if (!same_bytes(wanted, record, checkpoint)) {
+    TRY_ASSIGN(const bool are_same, same_bytes(wanted, record, given));
+    if (!are_same) {
       wanted.disputed = record.tensor;
     }
     wanted.recipe = with_cast(std::move(wanted.recipe), ends_with_cast(record.recipe));
@@ -278,9 +284,11 @@ Result<std::vector<ExpectedTensor>> expected_by_record(Given& given, const Manif
   if (fits_nothing && is_packed && !records.empty() && options.unmatched != Unmatched::kStrict) {
     return records;  // the remaining keys need not be used
   }
-  auto expected = mapping ? merged(expected_by(*mapping, given, requested.casts), given.checkpoint,
-                                   std::move(records))
-                          : std::move(records);
+  std::vector<ExpectedTensor> expected = std::move(records);
+  if (mapping) {
+    TRY_ASSIGN(expected,
+               merged(expected_by(*mapping, given, requested.casts), given, std::move(expected)));
+  }
   const bool is_disputed = std::any_of(expected.begin(), expected.end(),
                                        [](const auto& tensor) { return tensor.disputed; });
   if (is_disputed) {

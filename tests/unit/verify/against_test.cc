@@ -303,6 +303,16 @@ TEST(VerifyAgainst, ReportsAManifestThatNamesAnotherTensorThanTheMapping) {
   EXPECT_THAT(report->findings[0].message, HasSubstr("'b', but the mapping gives 'a'"));
 }
 
+TEST(VerifyAgainst, AcceptsAManifestThatNamesATensorWithTheSameBytes) {
+  Pair pair;
+  pair.add("a", pattern_bytes(8)).add("b", pattern_bytes(8));
+  pair.model.graph.node("Add", {"a", "b"}, {"y"}).output("y", kFloat, {2});
+  pair.model.manifest.tensors[0].key = "b";
+  const auto report = verify_by_own_expectations(pair, pair.model.write_with_manifest());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report), IsEmpty());
+}
+
 TEST(VerifyAgainst, AcceptsAManifestThatNamesATiedTensor) {
   Pair pair;
   pair.add("a", pattern_bytes(8));

@@ -89,6 +89,17 @@ def once(values: Array) -> Array:
     return values.astype(np.float32)
 
 
+def planes(codes: Array, bits: int) -> Array:
+    """Pack rows of codes as gptq_p: for 32 codes, their low bits first, then the higher ones."""
+    words, below = [], 0
+    for width in {3: (2, 1), 5: (4, 1), 6: (4, 2), 7: (4, 2, 1)}.get(bits, (bits,)):
+        part = (codes >> below & (2**width - 1)).reshape(len(codes), -1, 32)
+        shape = (len(codes), part.shape[1], width)
+        words.append(stream(part.reshape(-1, 32), width, np.int32).reshape(shape))
+        below += width
+    return np.concatenate(words, 2).reshape(len(codes), -1)
+
+
 def gptq(
     rng: np.random.Generator,
     bits: int = 4,
@@ -99,7 +110,9 @@ def gptq(
     says: str | None = None,
     symmetric: bool = False,
     order: bool = False,
+    packed: Callable[[Array, int], Array] | None = None,
 ) -> Made:
+    packed = packed or (lambda codes, bits: stream(codes, bits, np.int32))
     groups = -(-columns // group)
     codes = rng.integers(0, 2**bits, (rows, columns))
     zeros = rng.integers(0, 2**bits, (rows, groups))
@@ -112,8 +125,8 @@ def gptq(
     stored = zeros if version == 2 else (zeros - 1) % 2**bits
     tensors = {
         "a.g_idx": index.astype(np.int32),
-        "a.qweight": stream(codes, bits, np.int32).T,
-        "a.qzeros": stream(stored.T, bits, np.int32),
+        "a.qweight": packed(codes, bits).T,
+        "a.qzeros": packed(stored.T, bits),
         "a.scales": scales.T,
         "a.bias": np.zeros(rows, np.float16),
     }
@@ -729,6 +742,12 @@ MAKERS: dict[str, Maker] = {
     "gptq 3 bits": lambda rng: gptq(rng, bits=3),
     "gptq 2 bits v2": lambda rng: gptq(rng, bits=2, version=2),
     "gptq 8 bits": lambda rng: gptq(rng, bits=8),
+    **{
+        f"gptq_p {bits} bits": lambda rng, bits=bits: gptq(
+            rng, bits, rows=64, version=2, says="gptq_p", order=bits == 6, packed=planes
+        )
+        for bits in (3, 4, 5, 6, 7)
+    },
     "gptq act-order": lambda rng: gptq(rng, order=True),
     "gptq one group": lambda rng: gptq(rng, group=96),
     "gptq says v1": lambda rng: gptq(rng, version=2, says="gptq", symmetric=True),

@@ -37,10 +37,11 @@ std::uint64_t load_word(const std::byte* from, std::uint32_t bytes) {
 // Codes of whole rows or of parts of rows of `codes`.
 class CodeUnpacker {
  public:
-  explicit CodeUnpacker(const PackedCodes& codes)
+  // `packing` is that of `codes`, or of one of its planes.
+  CodeUnpacker(const PackedCodes& codes, const CodePacking& packing)
       : codes_(codes),
-        packing_(codes.packing),
-        mask_((std::uint32_t{1} << codes.packing.bits) - 1),
+        packing_(packing),
+        mask_((std::uint32_t{1} << packing.bits) - 1),
         word_bits_(packing_.word_bytes * kByteBits) {}
 
   // The block is one of codes_, not of the weight.
@@ -207,20 +208,52 @@ Status read_run(CodeUnpacker& unpacker, std::uint64_t columns, std::uint64_t fir
   return {};
 }
 
+Status read_packed(const PackedCodes& codes, const CodePacking& packing, std::uint64_t columns,
+                   const MatrixBlock& block, std::uint8_t* out) {
+  CodeUnpacker unpacker(codes, packing);
+  if (columns == codes.columns) {
+    return unpacker.read(block, out);
+  }
+  if (block.columns == columns) {
+    return read_run(unpacker, codes.columns, block.row * columns, block.rows * columns, out);
+  }
+  for (std::uint64_t row = 0; row < block.rows; ++row) {
+    TRY(read_run(unpacker, codes.columns, (block.row + row) * columns + block.column, block.columns,
+                 out + row * block.columns));
+  }
+  return {};
+}
+
+// The codes of a plane, whose first bit in a cycle is `first`.
+CodePacking plane_of(const CodePacking& packing, std::uint32_t bits, std::uint32_t first) {
+  CodePacking plane = packing;
+  plane.bits = bits;
+  for (std::uint32_t& shift : plane.shifts) {
+    shift = first;
+    first += bits;
+  }
+  return plane;
+}
+
 }  // namespace
 
 Status read_codes(const PackedCodes& codes, std::uint64_t columns, const MatrixBlock& block,
                   std::span<std::uint8_t> out) {
-  CodeUnpacker unpacker(codes);
-  if (columns == codes.columns) {
-    return unpacker.read(block, out.data());
+  const CodePacking& packing = codes.packing;
+  if (packing.planes.empty()) {
+    return read_packed(codes, packing, columns, block, out.data());
   }
-  if (block.columns == columns) {
-    return read_run(unpacker, codes.columns, block.row * columns, block.rows * columns, out.data());
-  }
-  for (std::uint64_t row = 0; row < block.rows; ++row) {
-    TRY(read_run(unpacker, codes.columns, (block.row + row) * columns + block.column, block.columns,
-                 out.data() + row * block.columns));
+  const auto count = static_cast<std::size_t>(block.rows * block.columns);
+  std::fill_n(out.begin(), count, std::uint8_t{0});
+  std::vector<std::uint8_t> part(count);
+  std::uint32_t below = 0;
+  for (const std::uint32_t bits : packing.planes) {
+    const auto first = static_cast<std::uint32_t>(below * packing.shifts.size());
+    TRY(read_packed(codes, plane_of(packing, bits, first), columns, block, part.data()));
+    for (std::size_t i = 0; i < count; ++i) {
+      out[i] |= static_cast<std::uint8_t>(part[i] << below);
+    }
+    below += bits;
   }
   return {};
 }

@@ -1,5 +1,5 @@
 // GPTQ's layout, which GPTQModel, AutoGPTQ, AutoRound and others write: codes of columns in words
-// [K * bits / 32, N], zero points along N.
+// [K * bits / 32, N], zero points along N. GPTQModel's gptq_p divides the bits into planes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +32,14 @@ struct GptqParts {
   const TensorView* scales = nullptr;
   const TensorView* order = nullptr;
   std::uint64_t bits = 0;
+  bool planar = false;  // gptq_p
 };
+
+// GPTQModel has 5, 6 and 7 bits only in the format gptq_p, whatever the settings say.
+bool is_planar_format(const QuantSettings& settings, std::uint64_t bits) {
+  return (bits > 4 && bits < 8) || settings.text("checkpoint_format") == "gptq_p" ||
+         settings.text("format") == "gptq_p";
+}
 
 // The bits of a code follow from the zero points, of which there is one for each scale.
 std::optional<GptqParts> gptq_parts(const MatrixFinder& finder, const std::string& module) {
@@ -49,22 +56,49 @@ std::optional<GptqParts> gptq_parts(const MatrixFinder& finder, const std::strin
     return std::nullopt;
   }
   parts.bits = zero_bits / rows;
+  parts.planar = is_planar_format(finder.settings(), parts.bits);
   return parts;
 }
 
-CodePacking dense_packing(std::uint64_t bits, CodeAxis axis, DType word) {
+// Codes of 2, 4 and 8 bits are a single plane, and so are not different.
+std::vector<std::uint32_t> planes_of(std::uint64_t bits) {
+  switch (bits) {
+    case 3:
+      return {2, 1};
+    case 5:
+      return {4, 1};
+    case 6:
+      return {4, 2};
+    case 7:
+      return {4, 2, 1};
+    default:
+      return {};
+  }
+}
+
+CodePacking packing_of(const GptqParts& parts, CodeAxis axis) {
+  constexpr std::uint32_t kPlaneCodes = 32;
   CodePacking packing;
-  packing.bits = static_cast<std::uint32_t>(bits);
+  packing.bits = static_cast<std::uint32_t>(parts.bits);
   packing.axis = axis;
   packing.cycle_bits = packing.bits;
-  packing.word_bytes = byte_size(word);
+  packing.word_bytes = byte_size(parts.codes->dtype);
+  if (parts.planar) {
+    packing.planes = planes_of(parts.bits);
+  }
+  if (!packing.planes.empty()) {
+    packing.cycle_bits = kPlaneCodes * packing.bits;
+    for (std::uint32_t i = 1; i < kPlaneCodes; ++i) {
+      packing.shifts.push_back(i * packing.bits);
+    }
+  }
   return packing;
 }
 
 PackedCodes zero_codes_of(const MatrixFinder& finder, const GptqParts& parts) {
   PackedCodes zeros;
   zeros.stored = finder.stored(transposed_view(*parts.zeros));
-  zeros.packing = dense_packing(parts.bits, CodeAxis::kRows, parts.zeros->dtype);
+  zeros.packing = packing_of(parts, CodeAxis::kRows);
   zeros.rows = dim(*parts.codes, 1);
   zeros.columns = dim(*parts.zeros, 0);
   zeros.line_bytes = zeros.columns * byte_size(parts.zeros->dtype);
@@ -153,7 +187,7 @@ Status add_gptq(MatrixFinder& finder, const GptqParts& parts, bool is_v2, Packed
   matrix.rows = dim(*parts.codes, 1);
   matrix.columns = stored_bits / bits;
   matrix.codes.stored = finder.stored(transposed_view(*parts.codes));
-  matrix.codes.packing = dense_packing(bits, CodeAxis::kColumns, parts.codes->dtype);
+  matrix.codes.packing = packing_of(parts, CodeAxis::kColumns);
   matrix.codes.rows = matrix.rows;
   matrix.codes.columns = matrix.columns;
   matrix.codes.line_bytes = dim(*parts.codes, 0) * byte_size(parts.codes->dtype);
@@ -171,6 +205,12 @@ Status add_gptq(MatrixFinder& finder, const GptqParts& parts, bool is_v2, Packed
   return finder.add(std::move(matrix), parts.module, {"qweight", "qzeros", "scales", "g_idx"});
 }
 
+bool has_known_words(const GptqParts& parts) {
+  const bool is_planar = parts.planar && !planes_of(parts.bits).empty();
+  return parts.bits >= 2 && parts.bits <= 8 &&
+         (!is_planar || byte_size(parts.codes->dtype) == sizeof(std::uint32_t));
+}
+
 }  // namespace
 
 Status find_gptq(MatrixFinder& finder) {
@@ -181,8 +221,10 @@ Status find_gptq(MatrixFinder& finder) {
   std::vector<PackedCodes> zeros;
   for (const std::string& module : finder.modules_with("qweight")) {
     auto parts = gptq_parts(finder, module);
-    if (parts && (parts->bits < 2 || parts->bits > 8)) {
+    if (parts && !has_known_words(*parts)) {
       TRY(finder.accept(do_not_fit(*parts->codes, *parts->zeros)));
+    } else if (parts && parts->planar) {  // has the zero points of the second version
+      TRY(finder.accept(add_gptq(finder, *parts, true, zero_codes_of(finder, *parts))));
     } else if (parts) {
       zeros.push_back(zero_codes_of(finder, *parts));
       found.push_back(*std::move(parts));

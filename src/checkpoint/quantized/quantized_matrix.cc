@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <numeric>
 #include <span>
 
 #include "base/bad_input.h"
@@ -53,6 +54,11 @@ Status check_packing(const StoredTensor& stored, const CodePacking& packing) {
                                 [&](std::uint32_t shift) { return shift + bits <= room; });
   if (!fits || (packing.parts > 0 &&
                 (packing.parts != packing.shifts.size() || packing.cycle_bits != word_bits))) {
+    return misfit(stored, "its codes are packed in an unknown way");
+  }
+  const std::uint64_t in_planes = std::accumulate(packing.planes.begin(), packing.planes.end(), 0U);
+  if (!packing.planes.empty() && (in_planes != bits || packing.parts > 0 || packing.flip != 0 ||
+                                  packing.cycle_bits != packing.shifts.size() * bits)) {
     return misfit(stored, "its codes are packed in an unknown way");
   }
   return {};

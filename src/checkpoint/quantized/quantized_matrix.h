@@ -44,7 +44,8 @@ enum class CodeAxis : std::uint8_t { kColumns, kRows };
 //   (i % part) * cycle_bits + shifts[i / part]          (`parts` > 1; part = words of a line)
 //
 // of the line's words, which are little-endian and consecutive; bit 0 is the lowest. By default,
-// each code is a byte.
+// each code is a byte. If the bits of codes are divided into planes, each cycle has the lowest bits
+// of all its codes first, then the next bits of all of them, and so on, all without gaps.
 struct CodePacking {
   std::uint32_t bits = 8;        // bits of a code, 1 to 8
   std::uint32_t word_bytes = 1;  // 1, 2, 4 or 8
@@ -53,8 +54,9 @@ struct CodePacking {
   std::vector<std::uint32_t> shifts = {0};
   // The number of parts into which the axis is divided, if a word has one code of each part.
   std::uint64_t parts = 0;
-  std::uint64_t part = 0;  // the number of codes in each part
-  std::uint8_t flip = 0;   // XORed with each code, to make signed integers unsigned
+  std::uint64_t part = 0;                  // the number of codes in each part
+  std::vector<std::uint32_t> planes = {};  // bits in each plane, lowest first; empty: no planes
+  std::uint8_t flip = 0;                   // XORed with each code, to make signed integers unsigned
 
   // Returns whether the codes follow each other without gaps, starting in the lowest bits.
   [[nodiscard]] bool is_dense() const {

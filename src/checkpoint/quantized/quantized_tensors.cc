@@ -50,7 +50,6 @@ struct RefusedLayout {
 constexpr std::array kRefusedLayouts = {
     RefusedLayout{"checkpoint_format", "marlin", "qweight"},
     RefusedLayout{"checkpoint_format", "bitblas", "qweight"},
-    RefusedLayout{"checkpoint_format", "gptq_p", "qweight"},
     RefusedLayout{"quant_method", "marlin", "B"},
     RefusedLayout{"version", "gemv_fast", "qweight"},
     RefusedLayout{"version", "marlin", "qweight"},

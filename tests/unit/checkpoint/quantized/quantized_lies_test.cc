@@ -55,6 +55,39 @@ TEST(QuantizedGptq, ThatSaysTheFirstVersionAndHasZeroPointsOfTheSecondIsReadByIt
       ElementsAre(HasSubstr("says \"gptq\", but all zero points have the form of \"gptq_v2\"")));
 }
 
+// 32 rows and columns of the 5-bit code 17, with the zero point 16: both in planes of 4 bits and 1.
+QuantFolder gptq_in_planes() {
+  constexpr std::size_t kSize = 32;
+  Words codes(4 * kSize, 0x11111111);
+  codes.resize(5 * kSize, 0xFFFFFFFF);
+  QuantFolder folder;
+  folder.put("a.qweight", "I32", "[5,32]", codes)
+      .put("a.qzeros", "I32", "[1,5]", Words{0, 0, 0, 0, 0xFFFFFFFF})
+      .put("a.scales", "F32", "[1,32]", Floats(kSize, 0.5F));
+  return folder;
+}
+
+TEST(QuantizedGptq, OfFiveBitsIsInPlanesWhateverItsConfigSays) {
+  const auto folder = gptq_in_planes();
+  EXPECT_THAT(QuantFolder::floats_of(folder.open_file(), "a.weight"), HasValue(Each(0.5F)));
+  auto says = gptq_in_planes();
+  says.config(R"({"quant_method": "gptq", "bits": 5, "checkpoint_format": "gptq"})");
+  EXPECT_THAT(says.floats("a.weight"), HasValue(Each(0.5F)));
+}
+
+TEST(QuantizedGptq, InPlanesOfOtherWordsOrSizesIsAnError) {
+  const std::string config = R"({"quant_method": "gptq", "checkpoint_format": "gptq_p"})";
+  auto short_words = gptq_in_planes();
+  short_words.put("a.qweight", "I16", "[10,32]", Words(5 * 32))
+      .put("a.qzeros", "I16", "[1,10]", Words(5))
+      .config(config);
+  EXPECT_THAT(short_words.floats("a.weight"),
+              FailsWith(ErrorCode::kCorrupt, "are not parts of the same quantized weight"));
+  auto uneven = gptq_in_planes();
+  uneven.put("a.qweight", "I32", "[6,32]", Words(6 * 32)).config(config);
+  EXPECT_THAT(uneven.floats("a.weight"), FailsWith(ErrorCode::kCorrupt, "'a.qweight'"));
+}
+
 TEST(QuantizedGptq, WithZeroPointsOfItsOwnIsReadAsItsConfigSays) {
   EXPECT_THAT(first_row(gptq(0x33333333, "gptq").floats("a.weight")),
               ElementsAre(-4, -3, -2, -1, 0, 2, 4, 6));

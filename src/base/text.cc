@@ -151,6 +151,28 @@ std::string calm(const std::string& words) {
   return is_harmless(words) ? words : shown(words);
 }
 
+bool matches_pattern(std::string_view name, std::string_view pattern) {
+  std::size_t n = 0;
+  std::size_t p = 0;
+  std::size_t star = std::string_view::npos;  // the last * that was met
+  std::size_t after = 0;                      // where the name goes on if that * takes one more
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      after = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++n;
+      ++p;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++after;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
 std::string table_text(const std::vector<std::vector<std::string>>& rows,
                        const std::vector<std::size_t>& right) {
   std::vector<std::size_t> widths;

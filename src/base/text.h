@@ -1,5 +1,5 @@
 // Formats text for messages and terminals: makes names from files safe to print and numbers easy to
-// read, and aligns tables.
+// read, and aligns tables. Matches names with patterns.
 #pragma once
 
 #include <cstddef>
@@ -45,6 +45,10 @@ void append_hex(std::string& out, unsigned char byte);
 // Makes a message of the library, which may contain names from files, safe to print. Returns the
 // message unchanged if is_harmless() is true for it, otherwise escapes it like shown().
 [[nodiscard]] std::string calm(const std::string& words);
+
+// Returns whether the pattern matches the whole name, where * matches any characters and ? matches
+// one. Takes time proportional to at most the product of both lengths.
+[[nodiscard]] bool matches_pattern(std::string_view name, std::string_view pattern);
 
 // Formats a table whose columns are two spaces apart. Columns whose index is in `right` are
 // right-aligned, and all others are left-aligned.

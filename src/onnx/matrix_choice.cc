@@ -346,28 +346,6 @@ std::string FreshNames::take(const std::string& wanted) {
   return name;
 }
 
-bool matches_pattern(std::string_view name, std::string_view pattern) {
-  std::size_t n = 0;
-  std::size_t p = 0;
-  std::size_t star = std::string_view::npos;  // the last * that was met
-  std::size_t after = 0;                      // where the name goes on if that * takes one more
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      after = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++n;
-      ++p;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++after;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', p) == std::string_view::npos;
-}
-
 std::string_view ChosenMatrix::name_of(MatrixTensor::Part part) const {
   const auto found = std::find_if(tensors.begin(), tensors.end(),
                                   [&](const MatrixTensor& tensor) { return tensor.part == part; });

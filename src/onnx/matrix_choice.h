@@ -119,8 +119,4 @@ class FreshNames {
 // Returns the error for a model, or a set of models, in which nothing can be quantized.
 [[nodiscard]] tl::unexpected<Error> nothing_to_quantize(const QuantizeOptions& options);
 
-// Returns whether the pattern matches the whole name, where * matches any characters and ? matches
-// one. Takes time proportional to at most the product of both lengths.
-[[nodiscard]] bool matches_pattern(std::string_view name, std::string_view pattern);
-
 }  // namespace onnx_external

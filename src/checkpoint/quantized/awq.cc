@@ -47,7 +47,7 @@ PackedCodes codes_of_eight_rows(const MatrixFinder& finder, const TensorView& wo
   codes.packing.word_bytes = sizeof(std::int32_t);
   codes.packing.axis = CodeAxis::kRows;
   codes.packing.cycle_bits = kAwqPerWord * kAwqBits;
-  codes.packing.shifts = {0, 16, 4, 20, 8, 24, 12, 28};
+  codes.packing.shifts.assign(kAwqShifts.begin(), kAwqShifts.end());
   codes.rows = dim(words, 1) * kAwqPerWord;
   codes.columns = dim(words, 0);
   codes.line_bytes = codes.columns * sizeof(std::int32_t);

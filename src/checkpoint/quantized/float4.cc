@@ -51,10 +51,6 @@ bool holds_pairs(DType dtype) {
   return dtype == DType::kUInt8 || dtype == DType::kInt8 || dtype == DType::kFloat4E2M1FnX2;
 }
 
-bool is_exponent(DType dtype) {
-  return dtype == DType::kUInt8 || dtype == DType::kFloat8E8M0FnU;
-}
-
 // The size of the groups that have these scales, by the type and number of the scales: 32 columns
 // if they are exponents, or 16; with float8 scales, ModelOpt also has groups of 32.
 std::optional<std::int64_t> group_of_scales(const QuantizedMatrix& matrix,

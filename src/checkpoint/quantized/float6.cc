@@ -88,8 +88,7 @@ Status find_float6(MatrixFinder& finder) {
       const TensorView* const codes = finder.find(module, part);
       const DType scales = finder.find(module, "weight_scale")->dtype;
       const auto bits = exponent_bits(finder.settings(), module, part);
-      if (bits && codes != nullptr && codes->dtype == DType::kUInt8 &&
-          (scales == DType::kUInt8 || scales == DType::kFloat8E8M0FnU)) {
+      if (bits && codes != nullptr && codes->dtype == DType::kUInt8 && is_exponent(scales)) {
         TRY(finder.accept(add_float6(finder, module, part, *bits)));
       }
     }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/text.h"
+
 namespace onnx_external {
 namespace {
 
@@ -75,15 +77,6 @@ const Json* extra_entry(const Json* entries, const std::string& module) {
     }
   }
   return nullptr;
-}
-
-// Returns whether the whole text matches a pattern with * and ?.
-bool matches_wildcards(std::string_view pattern, const std::string& text) {
-  std::string regex;
-  for (const char c : pattern) {
-    regex += c == '*' ? ".*" : c == '?' ? "." : RE2::QuoteMeta(re2::StringPiece(&c, 1));
-  }
-  return match(regex, text, RE2::ANCHOR_BOTH).value_or(false);
 }
 
 // The first entry of GPTQModel's "dynamic" that matches.
@@ -167,7 +160,7 @@ const Json* quark_weight(const QuantSettings& settings, const std::string& modul
   const Json* found = nullptr;
   if (const auto* const layers = settings.config.get<JsonObject>("layer_quant_config")) {
     for (const auto& [pattern, own] : *layers) {
-      found = found == nullptr && matches_wildcards(pattern, module) ? own.find("weight") : found;
+      found = found == nullptr && matches_pattern(module, pattern) ? own.find("weight") : found;
     }
   }
   if (const auto* const types = settings.config.get<JsonObject>("layer_type_quant_config")) {

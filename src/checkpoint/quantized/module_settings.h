@@ -11,9 +11,10 @@
 
 namespace onnx_external {
 
-// Returns the number under `key` that applies to the module. The key is looked up in GPTQModel's
-// "dynamic", in AutoRound's "extra_config", in Olive's "overrides", in MLX's object with the
-// module's name, and in the config itself. Returns nullopt if none of these has the key.
+// Returns the number under `key` that applies to the module. The key is looked up in this
+// order: in Olive's "overrides", in GPTQModel's "dynamic", in AutoRound's "extra_config", in MLX's
+// object with the module's name, and in the config itself. Returns nullopt if none of these has the
+// key.
 [[nodiscard]] std::optional<std::int64_t> number_for(const QuantSettings& settings,
                                                      const std::string& module,
                                                      std::string_view key);

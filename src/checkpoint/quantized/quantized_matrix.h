@@ -10,6 +10,7 @@
 // zero points.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -23,6 +24,9 @@
 #include "tensor/strided_gather.h"
 
 namespace onnx_external {
+
+// The bits at which AWQ stores the eight codes of a word. Quark uses this order, too.
+inline constexpr std::array<std::uint32_t, 8> kAwqShifts = {0, 16, 4, 20, 8, 24, 12, 28};
 
 // Int8 codes become unsigned by XOR with this value, which also increases their zero points by 128.
 inline constexpr std::uint8_t kSignBit = 0x80;

@@ -62,7 +62,7 @@ PackedCodes quark_codes(const MatrixFinder& finder, const QuarkParts& parts,
   if (is_packed && parts.is_plain) {
     codes.packing.shifts = {0, 4, 8, 12, 16, 20, 24, 28};
   } else if (is_packed) {
-    codes.packing.shifts = {0, 16, 4, 20, 8, 24, 12, 28};
+    codes.packing.shifts.assign(kAwqShifts.begin(), kAwqShifts.end());
   }
   codes.stored = finder.stored(parts.is_transposed ? transposed_view(words) : words);
   codes.rows = dim(words, 0);

@@ -155,6 +155,10 @@ Status set_scale_table(const MatrixFinder& finder, QuantizedMatrix& matrix,
   return {};
 }
 
+bool is_exponent(DType dtype) {
+  return dtype == DType::kUInt8 || dtype == DType::kFloat8E8M0FnU;
+}
+
 bool is_tiled(const TensorView& scales, std::uint64_t rows, std::uint64_t groups) {
   return has_rank(&scales, 2) && is_contiguous(scales.shape, scales.strides) &&
          dim(scales, 0) == (rows + kTileRows - 1) / kTileRows * kTileLines &&

@@ -34,6 +34,9 @@ struct SaidBlock {
 [[nodiscard]] Status set_tiled_scales(const MatrixFinder& finder, QuantizedMatrix& matrix,
                                       const TensorView& scales, std::int64_t group);
 
+// Returns whether scales of this type are exponents, the scales of MX formats.
+[[nodiscard]] bool is_exponent(DType dtype);
+
 // Returns whether the shape is that of such tiles for these rows and groups.
 [[nodiscard]] bool is_tiled(const TensorView& scales, std::uint64_t rows, std::uint64_t groups);
 

@@ -195,7 +195,7 @@ class TiledView::Band {
   std::uint64_t first_row_;  // counted through all matrices
   std::uint64_t rows_;
   std::uint64_t row_bytes_;
-  std::span<std::byte> tile_;  // behind the scratch for gathering it
+  std::span<std::byte> tile_;  // the scratch for gathering it, then the tile
   const TakeRun& take_;
   IoBuffer converted_;
   bool wants_crc_;

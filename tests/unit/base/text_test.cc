@@ -42,6 +42,16 @@ TEST(HexNumber, ReadsWhatHexTextWritesAndNothingElse) {
   }
 }
 
+TEST(Patterns, StandForTheWholeName) {
+  EXPECT_TRUE(matches_pattern("model.layers.0.mlp.gate", "*.gate"));
+  EXPECT_TRUE(matches_pattern("model.layers.0.mlp.gate", "model.*.?.mlp*gate*"));
+  EXPECT_TRUE(matches_pattern("", "*"));
+  EXPECT_FALSE(matches_pattern("model.layers.0.mlp.gate", "gate"));
+  EXPECT_FALSE(matches_pattern("gate", "gate?"));
+  EXPECT_FALSE(matches_pattern("", "?"));
+  EXPECT_FALSE(matches_pattern(std::string(10000, 'a'), std::string(100, '*') + "b"));
+}
+
 TEST(NearestNames, OffersTheClosestFirst) {
   const std::vector<std::string_view> names{"layer.1.weight", "layer.0.weight", "head"};
   EXPECT_THAT(NearestNames().of("layer.0.weights", names, 2), testing::ElementsAre(1, 0));

@@ -197,7 +197,7 @@ def _equality(checkpoint: Checkpoint) -> Any:
         one, other = checkpoint[first], checkpoint[second]
         if one.file is not None and (one.file, one.offset) == (other.file, other.offset):
             return True
-        return bool(torch.equal(one.torch(), other.torch()))
+        return one.dtype == other.dtype and bool(torch.equal(one.torch(), other.torch()))
 
     return equal
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -303,6 +303,10 @@ def _join(
     return mode.note(untouched(tuple(shape), tensors[0].dtype), joined)
 
 
+def _is_cast(made: Made | None) -> TypeGuard[Step]:
+    return isinstance(made, Step) and made.name == "cast"
+
+
 @_handles(aten.equal.default)
 def _equal(func: Any, mode: Recorder, tensor: Any, made: Made, args: Any, kwargs: Any) -> bool:
     other = mode.made(args[0])
@@ -310,6 +314,8 @@ def _equal(func: Any, mode: Recorder, tensor: Any, made: Made, args: Any, kwargs
         return True
     if tensor.shape != args[0].shape or tensor.dtype != args[0].dtype:
         return False
+    if _is_cast(made) and _is_cast(other):  # to the same type: equal keys stay equal
+        made, other = made.of, other.of
     if not isinstance(made, Key) or not isinstance(other, Key):
         return bool(mode.refuse(str(func), [made]))
     return mode.equal(made.name, other.name)

@@ -456,6 +456,24 @@ def test_experts_that_are_joined_become_derived_tensors(dtype: str | None, tmp_p
     assert entry == (slot if dtype is None else {"key": slot, "recipe": ["cast"]})
 
 
+@pytest.mark.parametrize("dtype", [None, "float16"])
+@pytest.mark.parametrize("equal", [True, False])
+def test_a_tied_head_that_is_stored_as_well_is_loaded_in_any_type(
+    dtype: str | None, equal: bool, tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    from onnx_external.transformers._loading import load
+
+    saved(tmp_path, "LlamaForCausalLM", tie_word_embeddings=True)
+    file, table = tmp_path / "model.safetensors", "model.embed_tokens.weight"
+    state = load_file(file)
+    state["lm_head.weight"] = state[table].clone() if equal else state[table] + 1
+    save_file(state, file, metadata={"format": "pt"})
+    made = load(tmp_path, None, dtype).made
+    assert (made.get("lm_head.weight", made[table]) == made[table]) is equal
+
+
 def test_derived_tensors_of_several_graphs_are_one_if_they_are_equal() -> None:
     from onnx_external.transformers._recipes import map_of_set
     from onnx_external.transformers._recording import Join, Key

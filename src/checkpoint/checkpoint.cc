@@ -174,6 +174,14 @@ Status CheckpointAccess::read_rows(const Checkpoint& checkpoint, const TensorVie
                      [&](const auto& reader) { return reader.read_rows(pitch, out, scratch); });
 }
 
+Status CheckpointAccess::read_word_rows(const Checkpoint& checkpoint, const TensorView& view,
+                                        const WordRows& rows, std::span<std::byte> out,
+                                        std::byte* scratch) {
+  Contents& contents = *checkpoint.contents_;
+  return with_reader(storage_source(contents.all, view.storage), *contents.inflated, view,
+                     [&](const auto& reader) { return reader.read_word_rows(rows, out, scratch); });
+}
+
 Result<MemoryRuns::Held> CheckpointAccess::hold(const Checkpoint& checkpoint,
                                                 const TensorView& view) {
   const Storage& storage = checkpoint.storages()[view.storage];

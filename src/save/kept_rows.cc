@@ -13,12 +13,10 @@
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/file_contents.h"
 #include "tensor/quantize/packed_layout.h"
-#include "tensor/quantize/rows_of_words.h"
 
 namespace onnx_external {
 namespace {
 
-constexpr std::size_t kRowsOfWord = 8;
 constexpr std::uint64_t kLinesAtOnceBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kCodesAtOnce = std::uint64_t{2} << 20;  // that are unpacked, or a row
 constexpr std::uint64_t kFloatBytes = 4;  // the checkpoint lists quantized weights as float32
@@ -100,15 +98,22 @@ bool are_nibbles(std::span<const std::uint32_t> shifts) {
                      [](std::uint32_t shift) { return shift % 4 == 0 && shift < 32; });
 }
 
-// Returns whether pack_rows_of_words() produces the bytes.
-bool packs_words(const QuantizedMatrix& matrix, const KeptForm& form) {
+// Returns the rows of the stored words if pack_word_rows() produces the bytes.
+std::optional<WordRows> rows_of_words(const QuantizedMatrix& matrix, const KeptForm& form) {
   const CodePacking& packing = matrix.codes.packing;
-  return keeps_bytes(form) && packing.bits == 4 && packing.axis == CodeAxis::kRows &&
-         packing.parts == 0 && packing.word_bytes == 4 && packing.shifts.size() == kRowsOfWord &&
-         packing.cycle_bits == 32 && packing.flip == 0 && are_nibbles(packing.shifts) &&
-         matrix.codes.columns == matrix.columns &&
-         matrix.codes.line_bytes == matrix.columns * packing.word_bytes &&
-         matrix.all_rows() % kRowsOfWord == 0;
+  WordRows rows{};
+  const bool are_packed = keeps_bytes(form) && packing.bits == 4 &&
+                          packing.axis == CodeAxis::kRows && packing.parts == 0 &&
+                          packing.word_bytes == 4 && packing.shifts.size() == rows.size() &&
+                          packing.cycle_bits == 32 && packing.flip == 0 &&
+                          are_nibbles(packing.shifts) && matrix.codes.columns == matrix.columns &&
+                          matrix.codes.line_bytes == matrix.columns * packing.word_bytes &&
+                          matrix.all_rows() % rows.size() == 0;
+  if (!are_packed) {
+    return std::nullopt;
+  }
+  std::copy(packing.shifts.begin(), packing.shifts.end(), rows.begin());
+  return rows;
 }
 
 // Returns whether the storage is joined from other storages, some of which are quantized weights.
@@ -188,19 +193,19 @@ void KeptRows::choose_path(const Checkpoint& checkpoint) {
   }
   const bool is_whole =
       dims_.size() == 1 && first_row_ == 0 && dims_.front().size == matrix.all_rows();
-  const bool is_copied = copies_codes(matrix, form_);
-  if (is_whole && (is_copied || packs_words(matrix, form_))) {
-    const auto tiles =
-        TiledView::of(checkpoint, matrix.codes.stored.view, std::nullopt, TileShape::kWholeRows);
-    if (tiles) {
+  const TensorView& stored = matrix.codes.stored.view;
+  if (copies_codes(matrix, form_)) {
+    path_ = Path::kBytes;
+    if (const auto tiles = TiledView::of(checkpoint, stored, std::nullopt, TileShape::kWholeRows);
+        is_whole && tiles) {
       tiles_.emplace(*tiles);
     }
-  }
-  if (is_copied) {
-    path_ = Path::kBytes;
-  } else if (tiles_) {
-    path_ = Path::kWords;
-    line_rows_ = kRowsOfWord;
+  } else if (const auto words = rows_of_words(matrix, form_); is_whole && words) {
+    if (const auto tiles = TiledView::of_word_rows(checkpoint, stored, *words)) {
+      tiles_.emplace(*tiles);
+      path_ = Path::kWords;
+      line_rows_ = words->size();
+    }
   }
 }
 
@@ -299,18 +304,8 @@ Status KeptRows::make_run(std::uint64_t first, const Run& run, KeptCodes wanted,
 Status KeptRows::take_lines(std::uint64_t first, std::uint64_t rows, std::span<std::byte> lines,
                             KeptBuffers& buffers, const Take& take) const {
   PackedRows out = room(rows, buffers);
-  if (path_ == Path::kBytes) {
-    out.codes = lines;
-    flip(rows_.matrix().codes.packing.flip, out.codes);
-  } else {
-    const std::vector<std::uint32_t>& shifts = rows_.matrix().codes.packing.shifts;
-    const auto line_bytes = static_cast<std::size_t>(rows_.matrix().codes.line_bytes);
-    for (std::size_t line = 0; line < lines.size() / line_bytes; ++line) {
-      pack_rows_of_words(lines.subspan(line * line_bytes, line_bytes),
-                         std::span<const std::uint32_t, kRowsOfWord>(shifts),
-                         out.codes.subspan(line * line_bytes, line_bytes));
-    }
-  }
+  out.codes = lines;
+  flip(rows_.matrix().codes.packing.flip, out.codes);
   TRY(make_run(first, {first, rows}, KeptCodes::kMade, buffers.parts, out));
   return take(first, out);
 }

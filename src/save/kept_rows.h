@@ -105,7 +105,7 @@ class KeptRows {
                                 BlockParts& parts, const PackedRows& out) const;
   [[nodiscard]] Status make_from_tiles(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
                                        KeptBuffers& buffers, const Take& take) const;
-  // Converts rows whose stored words are in `lines`, which may be modified.
+  // Converts rows whose codes are in `lines`, which may be modified.
   [[nodiscard]] Status take_lines(std::uint64_t first, std::uint64_t rows,
                                   std::span<std::byte> lines, KeptBuffers& buffers,
                                   const Take& take) const;

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "tensor/stream_line.h"
+
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -117,18 +119,6 @@ void transpose_tile(const Plane& plane, std::uint64_t row0, std::uint64_t column
                          plane.out_step);
     }
   }
-}
-
-// Copies a cache line. Requires: both places are aligned.
-[[gnu::always_inline]] inline void stream_line(const std::byte* from, std::byte* to) {
-#if defined(__SSE2__)
-  for (std::size_t at = 0; at < kLineBytes; at += sizeof(__m128i)) {
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + at),
-                     _mm_load_si128(reinterpret_cast<const __m128i*>(from + at)));
-  }
-#else
-  std::memcpy(to, from, kLineBytes);
-#endif
 }
 
 // Makes whole lines in the cache first, because a streamed line must be written at once. Keeping

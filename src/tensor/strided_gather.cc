@@ -11,6 +11,7 @@ namespace onnx_external {
 namespace {
 
 constexpr std::uint64_t kLineBytes = kCacheLineBytes;
+constexpr std::uint32_t kWordBytes = sizeof(std::uint32_t);
 constexpr std::uint64_t kCachedBytes = std::uint64_t{1} << 20;  // of an output in an L2 cache
 
 struct Dim {
@@ -49,7 +50,7 @@ struct ReadPlan {
 };
 
 // Plans the reads and fills in the scratch strides of `box`.
-ReadPlan plan_reads(Box& box, std::uint32_t element_bytes) {
+ReadPlan plan_reads(Box& box, std::uint32_t element_bytes, std::uint64_t limit) {
   std::vector<Dim*> by_stride;
   for (Dim& dim : box) {
     dim.scratch = 0;  // expanded dimensions read the same bytes again
@@ -70,8 +71,8 @@ ReadPlan plan_reads(Box& box, std::uint32_t element_bytes) {
     }
     plan.scratch = plan.outer.empty() ? spread_rows(plan.scratch) : plan.scratch;
     dim->scratch = plan.scratch;
-    plan.scratch = dim->size > kGatherScratchBytes / std::max<std::uint64_t>(plan.scratch, 1)
-                       ? kGatherScratchBytes + 1
+    plan.scratch = dim->size > limit / std::max<std::uint64_t>(plan.scratch, 1)
+                       ? limit + 1
                        : plan.scratch * dim->size;
     plan.outer.push_back(*dim);
   }
@@ -112,8 +113,59 @@ std::size_t choose_rows(const Box& box) {
   return best;
 }
 
-void permute_elements(Box box, std::uint32_t element_bytes, Stores stores, const std::byte* scratch,
-                      std::byte* out) {
+// Writes the elements of the output, either as they are or as rows of codes.
+class OutputForm {
+ public:
+  OutputForm(std::uint32_t element_bytes, std::uint64_t bytes)
+      : element_bytes_(element_bytes),
+        stores_(bytes > kCachedBytes ? Stores::kStreamed : Stores::kCached) {}
+  OutputForm(const WordRows& rows, std::byte* out, std::uint64_t line_bytes, std::uint64_t bytes)
+      : OutputForm(kWordBytes, bytes) {
+    rows_ = &rows;
+    out_ = out;
+    line_bytes_ = line_bytes;
+  }
+
+  [[nodiscard]] std::uint32_t element_bytes() const { return element_bytes_; }
+  [[nodiscard]] std::uint64_t scratch_bytes() const {
+    return rows_ == nullptr ? kGatherScratchBytes : kWordRowsScratchBytes;
+  }
+
+  // The number of elements along a dimension of the output for which whole cache lines are written.
+  [[nodiscard]] std::uint64_t line_elements(const Dim& dim) const {
+    const bool are_codes = rows_ != nullptr && dim.out == kWordBytes;
+    return are_codes ? 2 * kLineBytes : kLineBytes / element_bytes_;
+  }
+
+  // The part of a dimension that is cut off if it is cut in two. Elements outside of whole cache
+  // lines of the output are copied one by one, and a line that two pieces write is fetched twice.
+  // Two codes share a byte.
+  [[nodiscard]] std::uint64_t cut(const Dim& dim) const {
+    const std::uint64_t half = whole_multiple(dim.size / 2, line_elements(dim));
+    return rows_ == nullptr || dim.out != kWordBytes ? half : half / 2 * 2;
+  }
+
+  // The places of `plane` are those of the elements.
+  void write(const Plane& plane) const {
+    if (rows_ == nullptr) {
+      return copy_plane(plane, element_bytes_, stores_);
+    }
+    const auto at = static_cast<std::uint64_t>(plane.to - out_);
+    Plane codes = plane;
+    codes.to = out_ + at / line_bytes_ * line_bytes_ + at % line_bytes_ / rows_->size();
+    pack_word_rows(codes, *rows_, line_bytes_ / rows_->size(), stores_);
+  }
+
+ private:
+  std::uint32_t element_bytes_;
+  Stores stores_;
+  const WordRows* rows_ = nullptr;
+  std::byte* out_ = nullptr;
+  std::uint64_t line_bytes_ = 0;  // of a row of words
+};
+
+void permute_elements(Box box, const OutputForm& form, const std::byte* scratch, std::byte* out) {
+  const std::uint32_t element_bytes = form.element_bytes();
   if (box.empty() || box.back().out != element_bytes) {  // a split left one element of it
     box.push_back(Dim{.size = 1, .source = 0, .scratch = 0, .out = element_bytes});
   }
@@ -125,9 +177,8 @@ void permute_elements(Box box, std::uint32_t element_bytes, Stores stores, const
   const Dim& columns = box.back();
   std::vector<std::uint64_t> index(rank, 0);
   for (;;) {
-    copy_plane({box[rows].size, columns.size, scratch, box[rows].scratch, columns.scratch, out,
-                box[rows].out},
-               element_bytes, stores);
+    form.write({box[rows].size, columns.size, scratch, box[rows].scratch, columns.scratch, out,
+                box[rows].out});
     std::size_t d = rank - 1;
     while (d-- > 0) {
       if (d == rows) {
@@ -162,15 +213,14 @@ bool is_read_over(const Box& box, const Dim& dim) {
 // stride, so that runs in the source stay long. Dimensions that would become shorter than a cache
 // line of the output come last, and those whose halves are read together are never cut. Requires:
 // some dimension of more than one element is not expanded.
-Dim& choose_cut(Box& box, std::uint32_t element_bytes) {
-  const std::uint64_t least = kLineBytes / element_bytes;
+Dim& choose_cut(Box& box, const OutputForm& form) {
   Dim* best = nullptr;
   for (Dim& dim : box) {
     if (dim.size == 1 || dim.source == 0 || is_read_over(box, dim)) {
       continue;
     }
-    const bool is_long = dim.size > least;
-    const bool best_is_long = best != nullptr && best->size > least;
+    const bool is_long = dim.size > form.line_elements(dim);
+    const bool best_is_long = best != nullptr && best->size > form.line_elements(*best);
     if (best == nullptr || (is_long && !best_is_long) ||
         (is_long == best_is_long && dim.source > best->source)) {
       best = &dim;
@@ -183,12 +233,10 @@ Dim& choose_cut(Box& box, std::uint32_t element_bytes) {
 class Gatherer {
  public:
   // Allocates the scratch when it is needed, unless it is given.
-  Gatherer(std::uint32_t element_bytes, std::uint64_t out_bytes, std::byte* scratch,
-           const ReadSource& read)
-      : element_bytes_(element_bytes),
-        stores_(out_bytes > kCachedBytes ? Stores::kStreamed : Stores::kCached),
+  Gatherer(const OutputForm& form, std::byte* scratch, const ReadSource& read)
+      : form_(form),
         scratch_(scratch),
-        scratch_bytes_(scratch == nullptr ? 0 : kGatherScratchBytes),
+        scratch_bytes_(scratch == nullptr ? 0 : form.scratch_bytes()),
         read_(read) {}
   ~Gatherer() { finish_streams(); }
   Gatherer(const Gatherer&) = delete;
@@ -197,16 +245,14 @@ class Gatherer {
   // Reads a box whose element 0 lies at `offset`, in chunks whose scratch fits.
   [[nodiscard]] Status gather(const Box& whole, std::uint64_t offset, std::byte* out) {
     Box box = simplified(whole);
-    ReadPlan plan = plan_reads(box, element_bytes_);
-    if (plan.scratch <= kGatherScratchBytes) {
+    const ReadPlan plan = plan_reads(box, form_.element_bytes(), form_.scratch_bytes());
+    if (plan.scratch <= form_.scratch_bytes()) {
       return gather_piece(plan, box, offset, out);
     }
     // Cuts the box in two; a single element always fits.
-    Dim& dim = choose_cut(box, element_bytes_);
+    Dim& dim = choose_cut(box, form_);
     const std::uint64_t size = dim.size;
-    // Elements outside of whole cache lines of the output are copied one by one, and a line that
-    // two pieces write is fetched twice.
-    dim.size = whole_multiple(size / 2, kLineBytes / element_bytes_);
+    dim.size = form_.cut(dim);
     const std::uint64_t source_step = dim.size * dim.source;
     const std::uint64_t out_step = dim.size * dim.out;
     TRY(gather(box, offset, out));
@@ -222,12 +268,11 @@ class Gatherer {
       scratch_bytes_ = plan.scratch;
     }
     TRY(read_windows(plan, offset, scratch_, read_));
-    permute_elements(box, element_bytes_, stores_, scratch_, out);
+    permute_elements(box, form_, scratch_, out);
     return {};
   }
 
-  std::uint32_t element_bytes_;
-  Stores stores_;
+  OutputForm form_;
   IoBuffer own_scratch_;
   std::byte* scratch_;
   std::uint64_t scratch_bytes_;
@@ -256,18 +301,33 @@ std::uint64_t spread_rows(std::uint64_t row_bytes) {
   return row_bytes < kLeastSpread ? row_bytes : (lines | 1U) * kLineBytes;
 }
 
-Status gather_matrix(const StridedView& view, std::uint64_t pitch, std::byte* out,
-                     std::byte* scratch, const ReadSource& read) {
-  const Box box{
+namespace {
+
+Box box_of_matrix(const StridedView& view, std::uint64_t pitch) {
+  return {
       {.size = view.sizes[0], .source = view.strides[0], .scratch = 0, .out = pitch},
       {.size = view.sizes[1], .source = view.strides[1], .scratch = 0, .out = view.element_bytes}};
-  return Gatherer(view.element_bytes, view.sizes[0] * pitch, scratch, read).gather(box, 0, out);
+}
+
+}  // namespace
+
+Status gather_matrix(const StridedView& view, std::uint64_t pitch, std::byte* out,
+                     std::byte* scratch, const ReadSource& read) {
+  const OutputForm form(view.element_bytes, view.sizes[0] * pitch);
+  return Gatherer(form, scratch, read).gather(box_of_matrix(view, pitch), 0, out);
+}
+
+Status gather_word_rows(const StridedView& view, const WordRows& rows, std::byte* out,
+                        std::byte* scratch, const ReadSource& read) {
+  const std::uint64_t line_bytes = view.sizes[1] * kWordBytes;
+  const OutputForm form(rows, out, line_bytes, view.sizes[0] * line_bytes);
+  return Gatherer(form, scratch, read).gather(box_of_matrix(view, line_bytes), 0, out);
 }
 
 Status gather_strided(const StridedView& view, std::uint64_t first, std::span<std::byte> out,
                       const ReadSource& read) {
   const std::size_t rank = view.sizes.size();
-  Gatherer gatherer(view.element_bytes, out.size(), nullptr, read);
+  Gatherer gatherer(OutputForm(view.element_bytes, out.size()), nullptr, read);
   std::uint64_t left = out.size() / view.element_bytes;
   std::byte* target = out.data();
   while (left != 0) {

@@ -10,12 +10,15 @@
 
 #include "onnx_external/result.h"
 #include "onnx_external/tensor.h"
+#include "tensor/word_rows.h"
 
 namespace onnx_external {
 
 // The size of the scratch memory that gather_strided() uses. It is small enough to remain in a
 // core's L2 cache between reading and reordering.
 inline constexpr std::uint64_t kGatherScratchBytes = std::uint64_t{512} << 10;
+// The same for gather_word_rows(), which needs 128 columns of the source to fill a cache line.
+inline constexpr std::uint64_t kWordRowsScratchBytes = std::uint64_t{1} << 20;
 
 // The maximum size of a gap that is read along with the runs next to it. Reading such a gap takes
 // about as long as a system call.
@@ -68,5 +71,11 @@ using ReadSource = std::function<Status(std::uint64_t offset, std::span<std::byt
 // fits into `pitch`.
 [[nodiscard]] Status gather_matrix(const StridedView& view, std::uint64_t pitch, std::byte* out,
                                    std::byte* scratch, const ReadSource& read);
+
+// Gathers a matrix of 32-bit words, whose rows become rows of 4-bit codes (pack_word_rows()), which
+// are contiguous in the output. `scratch` has kWordRowsScratchBytes bytes. Requires: the view has
+// two dimensions; the number of columns is even, and not 0.
+[[nodiscard]] Status gather_word_rows(const StridedView& view, const WordRows& rows, std::byte* out,
+                                      std::byte* scratch, const ReadSource& read);
 
 }  // namespace onnx_external

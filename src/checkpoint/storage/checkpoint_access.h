@@ -10,6 +10,7 @@
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/result.h"
 #include "onnx_external/tensor.h"
+#include "tensor/word_rows.h"
 
 namespace onnx_external {
 
@@ -57,6 +58,10 @@ struct CheckpointAccess {
   [[nodiscard]] static Status read_rows(const Checkpoint& checkpoint, const TensorView& view,
                                         std::uint64_t pitch, std::span<std::byte> out,
                                         std::byte* scratch);
+  // Reads a whole matrix as by ElementReader::read_word_rows().
+  [[nodiscard]] static Status read_word_rows(const Checkpoint& checkpoint, const TensorView& view,
+                                             const WordRows& rows, std::span<std::byte> out,
+                                             std::byte* scratch);
 };
 
 }  // namespace onnx_external

@@ -53,6 +53,12 @@ bool needs_swap(const Storage& storage, DType dtype) {
   return storage.byte_order == ByteOrder::kBig && swap_unit(dtype) > 1;
 }
 
+bool has_word_rows(const Storage& storage, const TensorView& view) {
+  return view.shape.size() == 2 && view.shape[1] % 2 == 0 && view.shape[1] > 0 &&
+         byte_size(view.dtype) == sizeof(std::uint32_t) && !needs_swap(storage, view.dtype) &&
+         !view.neg && !view.conj;
+}
+
 ElementReader::ElementReader(const TensorView& view, const Storage& storage,
                              ReadSource read_storage)
     : view_(view),
@@ -90,6 +96,14 @@ Status ElementReader::read_rows(std::uint64_t pitch, std::span<std::byte> out,
                     }));
   put_right(out);
   return {};
+}
+
+Status ElementReader::read_word_rows(const WordRows& rows, std::span<std::byte> out,
+                                     std::byte* scratch) const {
+  return gather_word_rows(strided(view_), rows, out.data(), scratch,
+                          [&](std::uint64_t offset, std::span<std::byte> chunk) {
+                            return read_storage_(view_.storage_offset + offset, chunk);
+                          });
 }
 
 void ElementReader::put_right(std::span<std::byte> out) const {

@@ -14,6 +14,9 @@ namespace onnx_external {
 // Returns whether elements of this type must be byte-swapped on this machine.
 [[nodiscard]] bool needs_swap(const Storage& storage, DType dtype);
 
+// Returns whether the view is a matrix for gather_word_rows().
+[[nodiscard]] bool has_word_rows(const Storage& storage, const TensorView& view);
+
 // A reader for one tensor. Immutable; read() may be called from several threads at once.
 class ElementReader {
  public:
@@ -31,6 +34,11 @@ class ElementReader {
   // is `pitch` times the number of rows.
   [[nodiscard]] Status read_rows(std::uint64_t pitch, std::span<std::byte> out,
                                  std::byte* scratch) const;
+
+  // Reads all words of a matrix as rows of codes. `scratch` has kWordRowsScratchBytes bytes.
+  // Requires: has_word_rows(); out.size() is the size of the words.
+  [[nodiscard]] Status read_word_rows(const WordRows& rows, std::span<std::byte> out,
+                                      std::byte* scratch) const;
 
  private:
   void put_right(std::span<std::byte> out) const;

@@ -7,6 +7,7 @@
 #include "base/digest.h"
 #include "base/try.h"
 #include "checkpoint/storage/checkpoint_access.h"
+#include "checkpoint/storage/element_reader.h"
 #include "tensor/cast.h"
 #include "tensor/strided_gather.h"
 
@@ -22,6 +23,8 @@ constexpr std::uint64_t kCastBytes = std::uint64_t{128} << 10;
 // several sizes made buffers grow, and four threads needed 79 MiB instead of 64, for the allocator
 // keeps what was given back. What no tile reaches is never touched, so it takes no memory.
 constexpr std::uint64_t kTileRoom = kTileBytes + kTileBytes / 8;
+
+constexpr std::uint64_t kScratchBytes = std::max(kGatherScratchBytes, kWordRowsScratchBytes);
 
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kLeastRows = 64;
@@ -48,6 +51,17 @@ std::optional<TiledView> TiledView::of(const Checkpoint& checkpoint, const Tenso
     return std::nullopt;
   }
   tiled.choose_tile(shape);
+  return tiled;
+}
+
+std::optional<TiledView> TiledView::of_word_rows(const Checkpoint& checkpoint,
+                                                 const TensorView& view, const WordRows& rows) {
+  auto tiled = of(checkpoint, view, std::nullopt, TileShape::kWholeRows);
+  if (!tiled || !tiled->matrices_.empty() || tiled->tile_columns_ != tiled->columns_.size ||
+      !has_word_rows(checkpoint.storages()[view.storage], view)) {
+    return std::nullopt;
+  }
+  tiled->word_rows_ = rows;
   return tiled;
 }
 
@@ -122,7 +136,7 @@ class TiledView::Band {
         first_row_(first_row),
         rows_(rows),
         row_bytes_(all.columns_.size * all.out_unit_),
-        tile_(tile.first(kGatherScratchBytes + kTileRoom)),
+        tile_(tile.first(kScratchBytes + kTileRoom)),
         take_(take),
         wants_crc_(wants_crc),
         is_run_(all.tile_columns_ == all.columns_.size),
@@ -160,8 +174,11 @@ class TiledView::Band {
                            all_.unit_;
     const std::uint64_t line_bytes = columns * all_.unit_;
     const std::uint64_t pitch = is_run_ ? line_bytes : spread_rows(line_bytes);
-    const std::span<std::byte> bytes = tile_.subspan(kGatherScratchBytes, rows_ * pitch);
-    TRY(CheckpointAccess::read_rows(all_.checkpoint_, view, pitch, bytes, tile_.data()));
+    const std::span<std::byte> bytes = tile_.subspan(kScratchBytes, rows_ * pitch);
+    TRY(all_.word_rows_
+            ? CheckpointAccess::read_word_rows(all_.checkpoint_, view, *all_.word_rows_, bytes,
+                                               tile_.data())
+            : CheckpointAccess::read_rows(all_.checkpoint_, view, pitch, bytes, tile_.data()));
     const std::uint64_t run_bytes = is_run_ ? bytes.size() : line_bytes;
     for (std::size_t row = 0; row < crcs_.size(); ++row) {
       const std::uint64_t at = (first_row_ + row) * row_bytes_ + column * all_.out_unit_;

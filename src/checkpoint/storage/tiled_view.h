@@ -44,6 +44,13 @@ class TiledView {
                                                    std::optional<DType> cast_to,
                                                    TileShape shape = TileShape::kAny);
 
+  // Creates a reader for a matrix of words, each of whose rows is passed on as rows of codes
+  // (tensor/word_rows.h). Tiles are whole rows. Returns nullopt also for other matrices, and if a
+  // row of words is larger than a tile.
+  [[nodiscard]] static std::optional<TiledView> of_word_rows(const Checkpoint& checkpoint,
+                                                             const TensorView& view,
+                                                             const WordRows& rows);
+
   // Returns the size of the smallest chunk that consists of whole tiles and has at least `least`
   // bytes. Reading the tensor from its start in chunks of this size is as efficient as reading it
   // in a single call.
@@ -77,6 +84,7 @@ class TiledView {
   StridedDim columns_;
   std::uint64_t tile_rows_ = 1;
   std::uint64_t tile_columns_ = 1;
+  std::optional<WordRows> word_rows_;
 };
 
 }  // namespace onnx_external

@@ -13,7 +13,6 @@
 #include "support/result_matchers.h"
 #include "tensor/quantize/dequantize_rows.h"
 #include "tensor/quantize/packed_layout.h"
-#include "tensor/quantize/rows_of_words.h"
 
 namespace onnx_external {
 namespace {
@@ -249,22 +248,6 @@ TEST(KeepRows, RefusesWhatItsTypesDoNotHold) {
   odd.zeros[5] = std::numeric_limits<double>::quiet_NaN();
   EXPECT_THAT(keep(odd, *kept_form(odd.stored, DType::kFloat32), {}, 0, 3, parts),
               FailsWith(ErrorCode::kCorrupt, "row 2: a zero point"));
-}
-
-TEST(PackRowsOfWords, TakesTheCodesOfEachRowOutOfTheWords) {
-  constexpr std::array<std::uint32_t, 8> kShifts{0, 16, 4, 20, 8, 24, 12, 28};  // as AWQ has them
-  constexpr std::size_t kColumns = 70;
-  std::mt19937 random(7);
-  std::vector<std::uint32_t> words(kColumns);
-  std::generate(words.begin(), words.end(), std::ref(random));
-  std::vector<std::byte> out(kShifts.size() * kColumns / 2);
-  pack_rows_of_words(std::as_bytes(std::span(words)), kShifts, out);
-  for (std::size_t row = 0; row < kShifts.size(); ++row) {
-    for (std::size_t k = 0; k < kColumns; ++k) {
-      const auto pair = std::to_integer<unsigned>(out[(row * kColumns + k) / 2]);
-      EXPECT_EQ(k % 2 == 0 ? pair & 15U : pair >> 4, words[k] >> kShifts[row] & 15U);
-    }
-  }
 }
 
 TEST(KeepsBytes, IsTrueForRowsOfWholeBlocksAlone) {

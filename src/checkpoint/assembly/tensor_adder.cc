@@ -94,9 +94,11 @@ Status TensorAdder::add(std::string name, NodeId node) {
   if (!is_tensor(pickle_, node)) {
     return add_value(std::move(name), node);
   }
-  TRY_ASSIGN(auto weight, wrapped_weight(pickle_, node));
-  if (weight) {
-    return add_weight(std::move(name), *std::move(weight));
+  if (options_.selection != Selection::kRecordedInputs) {
+    TRY_ASSIGN(auto weight, wrapped_weight(pickle_, node));
+    if (weight) {
+      return add_weight(std::move(name), *std::move(weight));
+    }
   }
   TRY_ASSIGN(const auto declared, declared_tensor(pickle_, node));
   return add(std::move(name), declared);

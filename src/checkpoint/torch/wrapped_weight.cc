@@ -146,8 +146,8 @@ Result<std::optional<WrappedWeight>> wrapped_weight(const Pickle& pickle, NodeId
   weight.type = call->type;
   TRY_ASSIGN(weight.shape, read_integers(pickle, call->rebuild[kShape], "shape"));
   for (int depth = 0; depth < kMaxWrappers && call->known != nullptr; ++depth) {
-    TRY(check_variant(pickle, *call));
     if (call->known->wraps.empty()) {
+      TRY(check_variant(pickle, *call));
       TRY(add_parts(pickle, *call, weight));
       return weight;
     }
@@ -157,6 +157,7 @@ Result<std::optional<WrappedWeight>> wrapped_weight(const Pickle& pickle, NodeId
     if (!next) {
       return lacks(*call, call->known->wraps);
     }
+    TRY(next->known == nullptr ? Status() : check_variant(pickle, *call));
     call = std::move(next);
   }
   return unsupported("it is a " + quote(weight.type) + " that holds a " + quote(call->type) +

@@ -124,7 +124,7 @@ TEST(WrappedWeight, AVariantWithAnotherFormulaIsRefused) {
   const Put yes = [](PickleBuilder& pickle) { pickle.boolean(true); };
   EXPECT_THAT(open_weight(affine(with(kAffine, "transposed", yes), domain_of(1))),
               FailsWith(ErrorCode::kUnsupported, "that is transposed; save tensor.dequantize()"));
-  EXPECT_THAT(open_weight(affine(kAffine, domain_of(1), "TensorCoreTiledAQTTensorImpl")),
+  EXPECT_THAT(open_weight(affine(kAffine, domain_of(2), "TensorCoreTiledAQTTensorImpl")),
               FailsWith(ErrorCode::kUnsupported,
                         "'a.weight': it is a 'torchao.dtypes.affine_quantized_tensor."
                         "AffineQuantizedTensor' that holds a 'torchao.dtypes.uintx.plain_layout."
@@ -188,6 +188,11 @@ TEST(WrappedWeight, TheStoredTensorsAreListedUnderTheNamesOfTorchaosSafetensorsF
   const auto stored = open_weight(weight(kInt8), "a.weight", {.stored_parts = true});
   ASSERT_THAT(stored, IsOk());
   EXPECT_THAT(names(*stored), ElementsAre("a._weight_qdata", "a._weight_scale"));
+}
+
+TEST(WrappedWeight, ARecordedInputIsNotTakenApart) {
+  EXPECT_THAT(open_weight(weight(kInt8), "x", {.selection = Selection::kRecordedInputs}),
+              FailsWith(ErrorCode::kUnsupported, "Int8Tensor', a class that wraps other tensors"));
 }
 
 TEST(WrappedWeight, AnIndexMayNameTheWeightInsteadOfItsTensors) {

@@ -136,8 +136,9 @@ std::string constants_text(const MappingTask& task, const std::vector<std::strin
 
 }  // namespace
 
-std::string scales_text(const MappingTask& task, const std::vector<bool>& taken) {
-  ScaleKeys scales(task, std::vector<bool>(task.keys.keys.size(), true));
+std::string scales_text(const MappingTask& task, const std::vector<bool>& taken,
+                        const std::vector<bool>& weights) {
+  ScaleKeys scales(task, weights);
   for (std::uint32_t key = 0; key < task.keys.keys.size(); ++key) {
     if (const auto weight = taken[key] ? std::nullopt : scales.weight_of(key)) {
       const MappingKey& scaled = task.keys.keys[*weight];
@@ -148,6 +149,10 @@ std::string scales_text(const MappingTask& task, const std::vector<bool>& taken)
     }
   }
   return "";
+}
+
+std::string scales_text(const MappingTask& task, const std::vector<bool>& taken) {
+  return scales_text(task, taken, std::vector<bool>(task.keys.keys.size(), true));
 }
 
 std::string cause_of(const MappingTask& task) {

@@ -18,7 +18,10 @@ void add_cause(const MappingTask& task, Refusal& refusal);
 [[nodiscard]] std::string cause_of(const MappingTask& task);
 
 // Reports a key that is the scale of a float8 weight, because the weight has wrong values without
-// its scale. Returns "" if there is none. `taken` states for each key whether it belongs to a slot.
+// its scale. Returns "" if there is none. `taken` states for each key whether it belongs to a slot,
+// and `weights` whether it may be such a weight (by default, all keys).
 [[nodiscard]] std::string scales_text(const MappingTask& task, const std::vector<bool>& taken);
+[[nodiscard]] std::string scales_text(const MappingTask& task, const std::vector<bool>& taken,
+                                      const std::vector<bool>& weights);
 
 }  // namespace onnx_external

@@ -13,6 +13,7 @@
 #include "mapping/causes.h"
 #include "mapping/leftovers.h"
 #include "mapping/refusal_lists.h"
+#include "mapping/scale_keys.h"
 #include "onnx/graph_facts.h"
 
 namespace onnx_external {
@@ -202,6 +203,19 @@ Status refuse_all(Graphs graphs) {
   return fail(std::move(refusal).error(is_open ? ErrorCode::kAmbiguous : ErrorCode::kNotFound));
 }
 
+// Without its scale, a float8 weight that is saved as floats has other values, so its scale cannot
+// be left out or kept beside it like other keys without a slot.
+Status refuse_left_scales(const MappingTask& task, const Mapping& mapping) {
+  std::vector<bool> taken;
+  for (const MappedKey& key : mapping.keys) {
+    taken.push_back(key.verdict != KeyVerdict::kUnused);
+  }
+  const std::string text = scales_text(task, taken, used_as_floats(task));
+  return text.empty() ? Status()
+                      : fail_with(ErrorCode::kMismatch, text,
+                                  {{RemedyOption::kIgnore, "RE", "if these keys are not scales"}});
+}
+
 Status refuse_unmatched(const MappingTask& task, const Mapping& mapping) {
   if (task.options.unmatched != Unmatched::kKeep) {
     return {};
@@ -232,6 +246,9 @@ Status check_refusals(Graphs graphs) {
     }
   }
   TRY(refuse_all(graphs));
+  for (const JudgedGraph& graph : graphs) {
+    TRY(refuse_left_scales(*graph.task, *graph.mapping));
+  }
   return refuse_unmatched(*graphs.front().task, *graphs.front().mapping);
 }
 

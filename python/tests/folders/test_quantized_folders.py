@@ -191,3 +191,22 @@ def test_a_method_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(oe.Error, match=r"(?i)aqlm"):
         oe.transformers.export(tmp_path / "in", tmp_path / "out", progress=False)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "message"),
+    [("float8_e4m3fn", "q_proj.factor' scales "), ("int8", "q_proj.weight' is INT8")],
+)
+def test_codes_whose_scales_nobody_reads_are_not_exported_as_weights(
+    dtype: str, message: str, tmp_path: Path
+) -> None:
+    model = _model()
+    state = {name: value.numpy() for name, value in model.state_dict().items()}
+    name = "model.layers.0.self_attn.q_proj.weight"
+    state[name] = (state[name] * 64).astype(np.dtype(dtype))
+    state[name.replace("weight", "factor")] = np.full(64, 1 / 64, np.float32)
+    settings = json.loads(model.config.to_json_string(use_diff=False))
+    layouts.write(tmp_path / "in", layouts.Made(state, settings, {}))
+    with pytest.raises(oe.Error, match=message):
+        oe.transformers.export(tmp_path / "in", tmp_path / "out", progress=False)
+    assert not (tmp_path / "out").exists()

@@ -55,6 +55,19 @@ TEST(ScaleKeys, MakeAFloat8CheckpointAQuantizedOneUnderAnyName) {
   }
 }
 
+TEST(ScaleKeys, AreNotLeftOutOrKeptLikeOtherKeysUnlessTheyAreIgnored) {
+  MappingCase c = float8_case();
+  c.key("net.fc1.scale_weight", {});
+  c.key("net.fc3.weight", {2});
+  for (const Unmatched unmatched : {Unmatched::kSkip, Unmatched::kKeep}) {
+    c.options.unmatched = unmatched;
+    EXPECT_THAT(c.map(), FailsWith(ErrorCode::kMismatch, "'net.fc1.scale_weight' scales "));
+    c.options.ignore = {"scale"};
+    EXPECT_THAT(c.map(), IsOk());
+    c.options.ignore.clear();
+  }
+}
+
 TEST(ScaleKeys, AreNotTheOnesOfOtherModules) {
   MappingCase c = float8_case();
   EXPECT_THAT(c.map(), IsOk());

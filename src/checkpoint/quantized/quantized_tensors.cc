@@ -41,6 +41,45 @@ void hide_unused_scales(MatrixFinder& finder) {
   }
 }
 
+// Returns whether the name of a module's tensor says that it changes a weight, or the inputs of the
+// module. Others, such as those for quantized activations, have no meaning without the library.
+bool changes_weights(std::string_view part) {
+  constexpr std::array<std::string_view, 5> kChanges = {"svdquant", "rotation", "hadamard",
+                                                        "smooth", "outlier"};
+  return part.starts_with("weight") ||
+         std::any_of(kChanges.begin(), kChanges.end(), [&](std::string_view change) {
+           return part.find(change) != std::string_view::npos;
+         });
+}
+
+// Checks that the modules of quantized weights have no tensors left that the formula of the weight
+// lacks. They fill no slot, and a save may leave such tensors out.
+Status refuse_left_parts(const FileContents& all, std::size_t first, const MatrixFinder& finder,
+                         const std::vector<FoundMatrix>& found) {
+  constexpr std::string_view kWeight = ".weight";
+  std::map<std::string_view, const QuantizedMatrix*> of_module;
+  for (const FoundMatrix& one : found) {
+    const std::string_view name = one.matrix.name;
+    if (name.ends_with(kWeight)) {
+      of_module.emplace(name.substr(0, name.size() - kWeight.size()), &one.matrix);
+    }
+  }
+  for (std::size_t i = first; i < all.tensors.size() && !of_module.empty(); ++i) {
+    const std::string_view name = all.tensors[i].name;
+    std::size_t dot = finder.taken()[i] ? std::string_view::npos : name.rfind('.');
+    for (; dot != std::string_view::npos && dot > 0; dot = name.rfind('.', dot - 1)) {
+      const auto module = of_module.find(name.substr(0, dot));
+      if (module != of_module.end() && changes_weights(name.substr(dot + 1))) {
+        return unsupported(quote(std::string(name)) + ": it is stored with the weight " +
+                           quote(module->second->name) + " of " + module->second->method +
+                           ", but is not a part of the formula that is known here; save the model "
+                           "in another format with the library that wrote it");
+      }
+    }
+  }
+  return {};
+}
+
 // Layouts whose formula is not known here; most of them are made for GPU kernels.
 struct RefusedLayout {
   std::string_view key;
@@ -175,6 +214,7 @@ Status list_quantized_as_floats(FileContents& all, std::size_t first,
   std::vector<FoundMatrix> all_found = finder.take_found();
   if (!all_found.empty()) {
     hide_unused_scales(finder);
+    TRY(refuse_left_parts(all, first, finder, all_found));
   }
   std::map<std::size_t, FoundMatrix> at;  // by the place of its first part
   for (FoundMatrix& found : all_found) {

@@ -91,17 +91,21 @@ TEST(QuantizedSettings, OfInt8BlocksMultiplyByTheirScales) {
   EXPECT_THAT(folder.floats("a.weight"), HasValue(ElementsAre(2, 4, 6, -2, 50, -1280)));
 }
 
-TEST(QuantizedSettings, DoNotHideAScaleThatTheFormulaDoesNotHave) {
-  QuantFolder folder;
-  folder.put("a.weight_packed", "I32", "[2,1]", Words(2, 0x88888888))
-      .put("a.weight_scale", "F32", "[2,1]", Floats{1, 2})
-      .put("a.weight_global_scale", "F32", "[1]", Floats{5})
-      .put("a.weight_shape", "I64", "[2]", std::vector<std::int64_t>{2, 8})
-      .config(R"({"quant_method": "compressed-tensors", "config_groups":
-                  {"g": {"weights": {"num_bits": 4}}}})");
-  const auto checkpoint = folder.open_folder();
-  ASSERT_THAT(checkpoint, IsOk());
-  EXPECT_THAT(checkpoint->tensors(), SizeIs(2));
+TEST(QuantizedCheckpoints, WithPartsThatTheFormulaLacksAreRefused) {
+  for (const char* part : {"weight_global_scale", "svdquant_lora_a", "input_rotation",
+                           "weight_quantizer._scale", "weight.outliers"}) {
+    auto folder = float8(R"({"quant_method": "fp8"})");
+    folder.put("a." + std::string(part), "F32", "[2]", Floats{5, 5});
+    EXPECT_THAT(folder.open_folder(),
+                FailsWith(ErrorCode::kUnsupported, "not a part of the formula"))
+        << part;
+  }
+  auto folder = float8(R"({"quant_method": "fp8"})");
+  folder.put("a.bias", "F32", "[4]", Floats(4))
+      .put("a.input_amax", "F32", "[1]", Floats(1))
+      .put("a.lora_A.weight", "F32", "[1]", Floats(1))
+      .put("b.weight_global_scale", "F32", "[1]", Floats(1));
+  EXPECT_THAT(folder.floats("a.weight"), HasValue(ElementsAre(1, 1, 2, 2, 3, 3, 4, 4)));
 }
 
 // --- layouts -----------------------------------------------------------------------------------

@@ -32,6 +32,10 @@ std::optional<NodeId> value_of(const Pickle& pickle, const Items& items, std::st
   return found == items.end() ? std::nullopt : std::optional(found->second);
 }
 
+// The dicts about scales and zero points that are quantized themselves, and what is needed of them.
+constexpr std::array<std::string_view, 2> kInnerMetas = {"meta_scale", "meta_zero"};
+constexpr std::array<std::string_view, 3> kInnerValues = {"scale", "zero", "axis"};
+
 bool is_needed(std::string_view value) {
   return std::find(kValues.begin(), kValues.end(), value) != kValues.end();
 }
@@ -71,15 +75,33 @@ class HqqModules {
       TRY_ASSIGN(const auto inner, paid_items(pickle_, *meta, budget_));
       items.insert(items.end(), inner.begin(), inner.end());
     }
+    const std::string prefix = name.empty() ? "" : name + ".";
     for (const auto& [key, value] : items) {
       const auto part = pickle_.string(key);
       if (part && (is_tensor(pickle_, value) ||
                    (is_quantized && is_needed(*part) && is_plain_value(pickle_, value)))) {
-        TRY(add(name.empty() ? std::string(*part) : name + "." + std::string(*part), value));
+        TRY(add(prefix + std::string(*part), value));
+      }
+    }
+    for (const std::string_view inner : kInnerMetas) {
+      const auto value = value_of(pickle_, items, inner);
+      if (is_quantized && value && is_dict(pickle_, *value)) {
+        TRY(add_inner(prefix + std::string(inner) + ".", *value));
       }
     }
     if (is_quantized) {
-      named_.weights.push_back(name.empty() ? "weight" : name + ".weight");
+      named_.weights.push_back(prefix + "weight");
+    }
+    return {};
+  }
+
+  [[nodiscard]] Status add_inner(const std::string& prefix, NodeId meta) {
+    TRY_ASSIGN(const auto items, paid_items(pickle_, meta, budget_));
+    for (const std::string_view part : kInnerValues) {
+      const auto value = value_of(pickle_, items, part);
+      if (value && (is_tensor(pickle_, *value) || is_plain_value(pickle_, *value))) {
+        TRY(add(prefix + std::string(part), *value));
+      }
     }
     return {};
   }

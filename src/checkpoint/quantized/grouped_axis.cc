@@ -13,6 +13,7 @@
 #include "base/checked_math.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/quantized/hqq_numbers.h"
 #include "checkpoint/quantized/methods.h"
 #include "checkpoint/quantized/number_reader.h"
 #include "checkpoint/quantized/scale_table.h"
@@ -96,12 +97,12 @@ Result<HqqFacts> hqq_facts(const MatrixFinder& finder, const std::string& module
     return unsupported("HQQ weight " + quote(module) + ": is packed as " + quote(name) +
                        ", which is not supported");
   }
-  for (const std::string_view flag : {"quant_scale", "quant_zero"}) {
-    TRY_ASSIGN(const auto set, is_set(finder, module, flag));
-    if (set) {
-      return unsupported(
-          "HQQ weight " + quote(module) +
-          ": its scales or zero points are quantized themselves, which is not supported");
+  for (const std::string part : {"scale", "zero"}) {
+    TRY_ASSIGN(const auto set, is_set(finder, module, "quant_" + part));
+    if (set && finder.find(module, part + "_q") == nullptr) {
+      return unsupported("HQQ weight " + quote(module) +
+                         ": its scales or zero points are quantized themselves, but it has no " +
+                         quote(part + "_q"));
     }
   }
   TRY_ASSIGN(const auto axis, stored_integer(finder, module, "axis"));
@@ -132,10 +133,10 @@ PackedCodes codes_in_parts(const MatrixFinder& finder, const TensorView& words, 
 
 // Scales of groups that follow each other in the row-major order of the weight (axis 1), or of
 // which each row of codes has one element (axis 0).
-Status set_flat_groups(const MatrixFinder& finder, QuantizedMatrix& matrix,
-                       const TensorView& scales, std::uint64_t group, bool along_rows) {
-  matrix.scales.stored = finder.stored(scales);
-  TRY_ASSIGN(matrix.scales.count, element_count(scales.shape));
+Status set_flat_groups(QuantizedMatrix& matrix, const StoredTensor& scales, std::uint64_t group,
+                       bool along_rows) {
+  matrix.scales.stored = scales;
+  TRY_ASSIGN(matrix.scales.count, element_count(scales.view.shape));
   matrix.group = along_rows ? 1 : std::gcd(group, matrix.columns);
   matrix.groups = matrix.columns / matrix.group;
   matrix.scales.place = along_rows ? GroupPlace::kCycle : GroupPlace::kFlat;
@@ -147,10 +148,10 @@ Status add_hqq(MatrixFinder& finder, const std::string& module) {
   TRY_ASSIGN(const auto facts, hqq_facts(finder, module));
   const TensorView* const words = finder.find(module, "W_q");
   const TensorView* const shape = finder.find(module, "shape");
-  const TensorView* const scales = finder.find(module, "scale");
-  const TensorView* const zeros = finder.find(module, "zero");
-  if (!has_rank(words, 2) || shape == nullptr || scales == nullptr || zeros == nullptr ||
-      shape->shape != Shape{2} || byte_size(shape->dtype) != sizeof(std::int64_t)) {
+  TRY_ASSIGN(const auto scales, hqq_numbers(finder, module, "scale"));
+  TRY_ASSIGN(const auto zeros, hqq_numbers(finder, module, "zero"));
+  if (!has_rank(words, 2) || shape == nullptr || !scales || !zeros || shape->shape != Shape{2} ||
+      byte_size(shape->dtype) != sizeof(std::int64_t)) {
     return corrupt("HQQ weight " + quote(module) + ": its W_q, shape, scale or zero is missing");
   }
   TRY_ASSIGN(const auto dims, read_integers(finder.stored(*shape), 2));
@@ -171,18 +172,42 @@ Status add_hqq(MatrixFinder& finder, const std::string& module) {
   matrix.codes.rows = static_cast<std::uint64_t>(*elements) / matrix.codes.columns;
   const std::uint64_t whole = facts.along_rows ? matrix.codes.rows : matrix.codes.columns;
   if (facts.group != 0 && facts.group != whole) {
-    return do_not_fit(*words, *scales);
+    return do_not_fit(*words, scales->view);
   }
-  TRY(set_flat_groups(finder, matrix, *scales, matrix.codes.columns, facts.along_rows));
+  TRY(set_flat_groups(matrix, *scales, matrix.codes.columns, facts.along_rows));
   if (facts.along_rows && matrix.scales.count != matrix.codes.columns) {
-    return do_not_fit(*words, *scales);
+    return do_not_fit(*words, scales->view);
   }
-  matrix.zeros = numbers_like_scales(finder, matrix, *zeros);
-  return finder.add(
-      std::move(matrix), module,
-      {"W_q", "shape", "axis", "group_size", "nbits", "scale", "zero", "channel_wise",
-       "compute_dtype", "encoded_state_dict", "offload_meta", "optimize", "packing", "quant_scale",
-       "quant_zero", "round_zero", "stores_quant_config", "unpack_view_dtype", "view_as_float"});
+  matrix.zeros = matrix.scales;
+  matrix.zeros->stored = *zeros;
+  return finder.add(std::move(matrix), module,
+                    {"W_q",
+                     "shape",
+                     "axis",
+                     "group_size",
+                     "nbits",
+                     "scale",
+                     "zero",
+                     "channel_wise",
+                     "compute_dtype",
+                     "encoded_state_dict",
+                     "offload_meta",
+                     "optimize",
+                     "packing",
+                     "quant_scale",
+                     "quant_zero",
+                     "scale_q",
+                     "zero_q",
+                     "meta_scale.scale",
+                     "meta_scale.zero",
+                     "meta_scale.axis",
+                     "meta_zero.scale",
+                     "meta_zero.zero",
+                     "meta_zero.axis",
+                     "round_zero",
+                     "stores_quant_config",
+                     "unpack_view_dtype",
+                     "view_as_float"});
 }
 
 // --- quanto ------------------------------------------------------------------------------------
@@ -295,7 +320,7 @@ Status add_quanto_groups(MatrixFinder& finder, const std::string& module) {
     return do_not_fit(*words, *scales);
   }
   matrix.columns = *elements / matrix.rows;
-  TRY(set_flat_groups(finder, matrix, *scales, matrix.codes.columns, false));
+  TRY(set_flat_groups(matrix, finder.stored(*scales), matrix.codes.columns, false));
   matrix.minima = numbers_like_scales(finder, matrix, *shifts);
   matrix.minima_negated = true;
   return finder.add(

@@ -110,11 +110,34 @@ TEST(HqqModules, AListingAndTheKeyOfTheRootHaveTheSameNames) {
                 {"a.weight"});
 }
 
-TEST(HqqModules, ScalesThatAreQuantizedThemselvesAreRefused) {
-  const Entries module = with_entry(without_entry(kModule, "scale"), "quant_scale", hqq_flag(true));
-  EXPECT_THAT(open_modules({{"a", hqq_dict(module)}}),
+Entries with_quantized_zeros(const Put& scale, const Put& zero) {
+  Entries module = with_entry(without_entry(kModule, "zero"), "quant_zero", hqq_flag(true));
+  module["zero_q"] = hqq_tensor(DType::kUInt8, {2, 1}, "0");
+  module["meta_zero"] = hqq_dict({{"axis", hqq_number(0)}, {"scale", scale}, {"zero", zero}});
+  return module;
+}
+
+TEST(HqqModules, ZeroPointsThatAreQuantizedThemselvesAreRead) {
+  // The codes 1 and 2 stand for (1 - 0.5) * 2 = 1 and (2 - 0.5) * 2 = 3.
+  const auto one = [](std::int64_t at) { return hqq_tensor(DType::kFloat32, {}, "1", at); };
+  const auto checkpoint = open_modules({{"a", hqq_dict(with_quantized_zeros(one(1), one(0)))}});
+  ASSERT_THAT(checkpoint, IsOk());
+  ASSERT_THAT(names(*checkpoint), ElementsAre("a.weight"));
+  EXPECT_EQ(read_all(*checkpoint, 0), f32({0, 0.5F, 0, 2}));
+}
+
+TEST(HqqModules, QuantizedZeroPointsWithoutTheirOwnScaleAreAnError) {
+  const auto three = hqq_tensor(DType::kFloat32, {3}, "1");
+  for (const Put& scale : {hqq_number(1), three}) {
+    EXPECT_THAT(open_modules({{"a", hqq_dict(with_quantized_zeros(scale, three))}}),
+                FailsWith(ErrorCode::kCorrupt,
+                          "'a.zero_q': 'meta_zero.scale' or "
+                          "'meta_zero.zero' of the module is missing"));
+  }
+  EXPECT_THAT(open_modules({{"a", hqq_dict(with_entry(kModule, "quant_scale", hqq_flag(true)))}}),
               FailsWith(ErrorCode::kUnsupported,
-                        "HQQ weight 'a': its scales or zero points are quantized themselves"));
+                        "HQQ weight 'a': its scales or zero points are quantized themselves, but "
+                        "it has no 'scale_q'"));
 }
 
 TEST(HqqModules, AModuleThatLacksAPartIsAnError) {

@@ -1,0 +1,20 @@
+// Reads the scales and zero points of HQQ's weights.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "checkpoint/quantized/matrix_finder.h"
+#include "checkpoint/quantized/quantized_matrix.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Returns the values of the tensor `name` ("scale" or "zero") of a module, or nullopt if there is
+// none. Versions before 0.2 may quantize them to 8 bits: the codes are in NAME_q, and their own
+// scales and zero points in "meta_NAME.scale" and "meta_NAME.zero". Errors: kCorrupt.
+[[nodiscard]] Result<std::optional<StoredTensor>> hqq_numbers(const MatrixFinder& finder,
+                                                              const std::string& module,
+                                                              const std::string& name);
+
+}  // namespace onnx_external

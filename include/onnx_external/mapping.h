@@ -51,7 +51,8 @@ struct MappingKeys {
 // for a shape that ONNX cannot express (a 0-d kFloat4E2M1FnX2).
 [[nodiscard]] Result<MappingKeys> mapping_keys(const Checkpoint& checkpoint);
 
-// Decides what happens to keys that fill no slot.
+// Decides what happens to keys that fill no slot. The scale of a float8 weight that is saved as
+// floats is always an error, unless MappingOptions::ignore matches it.
 enum class Unmatched : std::uint8_t {
   kStrict,  // an error, unless they are known not to belong to the graph (docs/mapping.md)
   kSkip,    // the report lists them

@@ -40,7 +40,12 @@ bool is_code_bits(std::optional<std::int64_t> bits) {
   return bits && *bits >= 1 && *bits <= 8;
 }
 
-tl::unexpected<Error> needs_config(const TensorView& codes, std::string_view method) {
+tl::unexpected<Error> needs_config(const QuantSettings& settings, const TensorView& codes,
+                                   std::string_view method) {
+  if (settings.is_given()) {
+    return corrupt(fmt::format("{}: states no number of bits from 1 to 8 for {}", settings.place,
+                               quote(codes.name)));
+  }
   return fail(ErrorCode::kAmbiguous,
               fmt::format("{}: the number of bits per code in {} is ambiguous; pass the folder, "
                           "whose config.json states it",
@@ -189,7 +194,7 @@ Status add_mlx(MatrixFinder& finder, const std::string& module, const TensorView
   const TensorView* biases = finder.find(module, "biases");
   biases = biases == nullptr ? finder.find(module, "qbiases") : biases;
   if (!is_code_bits(bits)) {
-    return needs_config(codes, "MLX");
+    return needs_config(finder.settings(), codes, "MLX");
   }
   auto matrix = packed_matrix(codes, static_cast<std::uint64_t>(*bits));
   if (!matrix) {
@@ -236,7 +241,7 @@ Status add_olive(MatrixFinder& finder, const std::string& module, const TensorVi
                  const TensorView& scales) {
   const auto bits = number_for(finder.settings(), module, "bits");
   if (!is_code_bits(bits)) {
-    return needs_config(codes, "Olive");
+    return needs_config(finder.settings(), codes, "Olive");
   }
   const auto width = static_cast<std::uint32_t>(*bits);
   auto matrix = packed_matrix(codes, width);
@@ -289,7 +294,7 @@ Status add_gemma(MatrixFinder& finder, const std::string& module, std::string_vi
   const auto bits =
       is_int8 ? std::optional<std::int64_t>(8) : gemma_bits(finder.settings(), module);
   if (!is_code_bits(bits)) {
-    return needs_config(codes, "Gemma");
+    return needs_config(finder.settings(), codes, "Gemma");
   }
   const auto width = static_cast<std::uint32_t>(*bits);
   auto matrix = packed_matrix(codes, width);

@@ -108,6 +108,22 @@ TEST(QuantizedCheckpoints, WithPartsThatTheFormulaLacksAreRefused) {
   EXPECT_THAT(folder.floats("a.weight"), HasValue(ElementsAre(1, 1, 2, 2, 3, 3, 4, 4)));
 }
 
+TEST(QuantizedSettings, StateBitsFromOneToEight) {
+  QuantFolder folder;
+  folder.put("a.weight", "U32", "[1,4]", Words(4, 0x33333333))
+      .put("a.scales", "F32", "[1,1]", Floats{1})
+      .put("a.biases", "F32", "[1,1]", Floats{0});
+  for (const char* bits : {"0", "-4", "9", "\"4\"", "4.0", "null", "4611686018427387904"}) {
+    folder.config(R"({"bits": )" + std::string(bits) + "}");
+    EXPECT_THAT(
+        folder.open_folder(),
+        FailsWith(ErrorCode::kCorrupt, "states no number of bits from 1 to 8 for 'a.weight'"))
+        << bits;
+  }
+  folder.config(R"({"bits": 4})");
+  EXPECT_THAT(folder.floats("a.weight"), HasValue(Each(3)));
+}
+
 // --- layouts -----------------------------------------------------------------------------------
 
 TEST(QuantizedBitsandbytes, InTheOrderOfAGpuKernelIsRefused) {

@@ -61,12 +61,8 @@ Status add_gemm(MatrixFinder& finder, const AwqParts& parts) {
   matrix.codes = codes_of_eight_rows(finder, *parts.codes);
   matrix.rows = matrix.codes.rows;
   matrix.columns = matrix.codes.columns;
-  TRY(set_groups(matrix, dim(*parts.scales, 0), awq_group(finder.settings(), parts.module),
-                 *parts.scales));
-  matrix.scales.stored = finder.stored(transposed_view(*parts.scales));
-  matrix.scales.rows = matrix.rows;
-  matrix.scales.columns = matrix.groups;
-  matrix.scales.count = matrix.rows * matrix.groups;
+  TRY(set_scale_table(finder, matrix, transposed_view(*parts.scales),
+                      {1, awq_group(finder.settings(), parts.module)}));
   matrix.zero_codes = codes_of_eight_rows(finder, *parts.zeros);
   return finder.add(std::move(matrix), parts.module, {"qweight", "qzeros", "scales"});
 }

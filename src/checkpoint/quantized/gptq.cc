@@ -191,12 +191,8 @@ Status add_gptq(MatrixFinder& finder, const GptqParts& parts, bool is_v2, Packed
   matrix.codes.rows = matrix.rows;
   matrix.codes.columns = matrix.columns;
   matrix.codes.line_bytes = dim(*parts.codes, 0) * byte_size(parts.codes->dtype);
-  TRY(set_groups(matrix, dim(*parts.scales, 0),
-                 number_for(finder.settings(), parts.module, "group_size"), *parts.scales));
-  matrix.scales.stored = finder.stored(transposed_view(*parts.scales));
-  matrix.scales.rows = matrix.rows;
-  matrix.scales.columns = matrix.groups;
-  matrix.scales.count = matrix.rows * matrix.groups;
+  TRY(set_scale_table(finder, matrix, transposed_view(*parts.scales),
+                      {1, number_for(finder.settings(), parts.module, "group_size")}));
   matrix.zero_codes = std::move(zeros);
   matrix.zero_add = is_v2 ? 0 : 1;
   if (parts.order != nullptr) {

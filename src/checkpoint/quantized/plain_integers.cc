@@ -147,11 +147,7 @@ Status add_int4(MatrixFinder& finder, const std::string& module, const TensorVie
   matrix->codes = codes_in_rows(finder, *matrix, codes, kInt4Bits);
   matrix->codes.packing.flip = 1U << (kInt4Bits - 1);
   matrix->zero = middle_of(kInt4Bits);
-  TRY(set_groups(*matrix, dim(scales, 0), std::nullopt, scales));
-  matrix->scales.stored = finder.stored(transposed_view(scales));
-  matrix->scales.rows = matrix->rows;
-  matrix->scales.columns = matrix->groups;
-  matrix->scales.count = matrix->rows * matrix->groups;
+  TRY(set_scale_table(finder, *matrix, transposed_view(scales), {1, std::nullopt}));
   matrix->minima = numbers_like_scales(finder, *matrix, transposed_view(minima));
   if (const auto* const factors = finder.find(module, kAoFactors)) {
     matrix->column_factors = finder.stored(*factors);

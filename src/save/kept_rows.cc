@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 #include <string>
 #include <utility>
 
 #include "base/try.h"
 #include "checkpoint/quantized/number_reader.h"
 #include "checkpoint/storage/checkpoint_access.h"
+#include "checkpoint/storage/computed_storages.h"
 #include "checkpoint/storage/file_contents.h"
 #include "tensor/quantize/packed_layout.h"
 
@@ -116,27 +116,12 @@ std::optional<WordRows> rows_of_words(const QuantizedMatrix& matrix, const KeptF
   return rows;
 }
 
-// Returns whether the storage is joined from other storages, some of which are quantized weights.
+// Returns whether the storage is computed from other storages, some of which are quantized weights.
 bool is_joined_of_codes(const Checkpoint& checkpoint, std::uint32_t storage) {
-  const auto& made_of = CheckpointAccess::contents(checkpoint).all.made_of;
-  std::set<std::uint32_t> seen;
-  std::vector<std::uint32_t> left{storage};
-  while (!left.empty()) {
-    const auto found = made_of.find(left.back());
-    left.pop_back();
-    if (found == made_of.end()) {
-      continue;
-    }
-    for (const std::uint32_t source : found->second) {
-      if (CheckpointAccess::quantized(checkpoint, source)) {
-        return true;
-      }
-      if (seen.insert(source).second) {
-        left.push_back(source);
-      }
-    }
-  }
-  return false;
+  const auto sources = sources_of(CheckpointAccess::contents(checkpoint).all, storage);
+  return std::any_of(sources.begin(), sources.end(), [&](std::uint32_t source) {
+    return CheckpointAccess::quantized(checkpoint, source) != nullptr;
+  });
 }
 
 void flip(std::uint8_t bits, std::span<std::byte> codes) {

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstring>
 #include <limits>
+#include <unordered_set>
 #include <utility>
 
 #include "base/bad_input.h"
@@ -46,6 +47,27 @@ std::uint32_t add_computed(FileContents& part, std::uint64_t bytes, ReadSource s
     part.made_of.emplace(index, std::move(from));
   }
   return index;
+}
+
+std::vector<std::uint32_t> sources_of(const FileContents& all, std::uint32_t storage) {
+  std::vector<std::uint32_t> sources;
+  std::unordered_set<std::uint32_t> seen{storage};
+  std::vector<std::uint32_t> left{storage};
+  while (!left.empty()) {
+    const std::uint32_t next = left.back();
+    left.pop_back();
+    const auto parts = all.made_of.find(next);
+    if (parts == all.made_of.end() || all.quantized.contains(next)) {
+      sources.push_back(next);
+      continue;
+    }
+    for (const std::uint32_t part : parts->second) {
+      if (seen.insert(part).second) {
+        left.push_back(part);
+      }
+    }
+  }
+  return sources;
 }
 
 ReadSource memory_source(std::shared_ptr<const std::string> memory, std::uint64_t offset) {

@@ -41,6 +41,11 @@ class MemoryBudget {
 [[nodiscard]] std::uint32_t add_computed(FileContents& part, std::uint64_t bytes, ReadSource source,
                                          std::vector<std::uint32_t> from = {});
 
+// Returns the storages from which a storage is computed, directly or through others, down to
+// quantized weights and to storages that are not computed from others; each of them once. For such
+// a storage, returns the storage itself.
+[[nodiscard]] std::vector<std::uint32_t> sources_of(const FileContents& all, std::uint32_t storage);
+
 // Returns a source that reads `memory` from `offset` on and keeps it alive.
 [[nodiscard]] ReadSource memory_source(std::shared_ptr<const std::string> memory,
                                        std::uint64_t offset = 0);

@@ -6,10 +6,21 @@
 #include "base/size_text.h"
 #include "base/try.h"
 #include "checkpoint/storage/bytes_ids.h"
+#include "checkpoint/storage/computed_storages.h"
 #include "onnx_external/checkpoint.h"
 
 namespace onnx_external {
 namespace {
+
+// Returns whether a storage is a quantized weight, or is computed from quantized weights alone.
+bool are_floats_of_codes(const FileContents& all, std::uint32_t storage) {
+  if (all.quantized.empty()) {
+    return false;
+  }
+  const auto sources = sources_of(all, storage);
+  return std::all_of(sources.begin(), sources.end(),
+                     [&](std::uint32_t source) { return all.quantized.contains(source); });
+}
 
 // The contiguous bytes of all tensors, or of each once that several share.
 Result<std::uint64_t> output_bytes(const FileContents& all, bool each_once) {
@@ -17,7 +28,7 @@ Result<std::uint64_t> output_bytes(const FileContents& all, bool each_once) {
   std::uint64_t total = 0;
   for (const TensorView& view : all.tensors) {
     TRY_ASSIGN(auto nbytes, contiguous_nbytes(view.dtype, view.shape));
-    if (all.quantized.contains(view.storage)) {
+    if (are_floats_of_codes(all, view.storage)) {
       nbytes /= kFloatsPerCodes;
     }
     const std::size_t known = ids.count();

@@ -1,6 +1,9 @@
 // Quantized checkpoints whose parts or settings lie: one lie, one test.
 #include <gmock/gmock.h>
 
+#include "base/json.h"
+#include "checkpoint/derivation_json.h"
+#include "onnx_external/derived.h"
 #include "support/result_matchers.h"
 #include "unit/checkpoint/quantized/quant_folder.h"
 
@@ -369,6 +372,37 @@ TEST(QuantizedCheckpoints, ThatContradictThemselvesAreListedInParts) {
   ASSERT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "a.g_idx"));
   const std::vector<std::filesystem::path> paths{folder.dir().path()};
   EXPECT_THAT(open_checkpoint(paths, {.selection = Selection::kEverything})->tensors(), SizeIs(4));
+}
+
+// --- limits ------------------------------------------------------------------------------------
+
+// Joins both weights as often as that.
+Status join(Checkpoint& checkpoint, const std::string& name, std::size_t times) {
+  std::string keys = R"("a.weight", "b.weight")";
+  for (std::size_t i = 1; i < times; ++i) {
+    keys += R"(, "a.weight", "b.weight")";
+  }
+  const auto json = parse_json("{\"" + name + R"(": {"concat": [)" + keys + R"(], "dim": 0}})", 8);
+  return add_derived_tensors(checkpoint, *parse_derived(*json), 4);
+}
+
+TEST(JoinedQuantizedWeights, CountByTheirCodesAgainstTheLimitOnExpansion) {
+  constexpr std::size_t kManyRows = 2048;
+  constexpr std::size_t kManyColumns = 5120;  // the floats of both weights have 84 MB
+  QuantFolder folder;
+  folder.config(
+      R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"g": )"
+      R"({"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "symmetric": true}}}})");
+  for (const std::string name : {"a", "b"}) {
+    folder.put(name + ".weight_packed", "I32", "[2048,640]", Words(kManyRows * kManyColumns / 8))
+        .put(name + ".weight_scale", "F32", "[2048,1]", std::vector<float>(kManyRows, 1))
+        .put(name + ".weight_shape", "I64", "[2]",
+             std::vector<std::int64_t>{kManyRows, kManyColumns});
+  }
+  auto checkpoint = folder.open_folder();
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_THAT(join(*checkpoint, "once", 1), IsOk());
+  EXPECT_THAT(join(*checkpoint, "often", 40), FailsWith(ErrorCode::kUnsupported, "--max-expand N"));
 }
 
 }  // namespace

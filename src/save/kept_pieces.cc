@@ -57,9 +57,11 @@ Result<std::optional<KeptRows>> KeptRows::of_joined(const Checkpoint& checkpoint
     }
     is_common = is_common && *common == rows->scheme() &&
                 (pieces.empty() || *common == pieces.front().rows->scheme());
-    rows->read_without_tiles();
     const std::uint64_t first =
         pieces.empty() ? 0 : pieces.back().first + pieces.back().rows->row_count();
+    if (first % rows->line_rows_ != 0) {
+      rows->read_without_tiles();
+    }
     pieces.push_back({first, std::make_shared<const KeptRows>(*std::move(rows))});
   }
   if (!is_common) {
@@ -67,6 +69,10 @@ Result<std::optional<KeptRows>> KeptRows::of_joined(const Checkpoint& checkpoint
   }
   KeptRows joined = *pieces.front().rows;
   joined.path_ = Path::kCodes;
+  joined.tiles_.reset();
+  for (const Piece& piece : pieces) {
+    joined.line_rows_ = std::max(joined.line_rows_, piece.rows->line_rows_);
+  }
   joined.pieces_ = std::move(pieces);
   return std::optional(std::move(joined));
 }
@@ -79,6 +85,21 @@ void KeptRows::read_without_tiles() {
   path_ = path_ == Path::kWords ? Path::kCodes : path_;
   line_rows_ = 1;
   tiles_.reset();
+}
+
+// A chunk is as large as for the piece that needs the largest. If it begins inside a tile of
+// another piece, that tile is read in two parts.
+std::uint64_t KeptRows::chunk_rows_of_pieces(std::uint64_t least) const {
+  for (const Piece& piece : pieces_) {
+    least = std::max(least, piece.rows->chunk_rows(least));
+  }
+  return (least + line_rows_ - 1) / line_rows_ * line_rows_;
+}
+
+bool KeptRows::needs_tile() const {
+  return tiles_.has_value() || std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) {
+           return piece.rows->needs_tile();
+         });
 }
 
 std::uint64_t KeptRows::row_count() const {

@@ -238,6 +238,9 @@ KeptRows::Run KeptRows::run_at(std::uint64_t row, std::uint64_t most) const {
 }
 
 std::uint64_t KeptRows::chunk_rows(std::uint64_t least) const {
+  if (!pieces_.empty()) {
+    return chunk_rows_of_pieces(least);
+  }
   const std::uint64_t line_bytes = rows_.matrix().codes.line_bytes;
   const std::uint64_t lines = (least + line_rows_ - 1) / line_rows_;
   return tiles_ ? tiles_->chunk_bytes(lines * line_bytes) / line_bytes * line_rows_ : least;

@@ -53,7 +53,7 @@ class KeptRows {
   // Returns a number of rows, at least `least`, that can be read efficiently in one call.
   [[nodiscard]] std::uint64_t chunk_rows(std::uint64_t least) const;
   // Returns whether make() needs its argument `tile`.
-  [[nodiscard]] bool needs_tile() const { return tiles_.has_value(); }
+  [[nodiscard]] bool needs_tile() const;
 
   using Take = std::function<Status(std::uint64_t first_row, const PackedRows& made)>;
   // Converts the rows [first, first + count), and passes their parts to `take` in order, some rows
@@ -96,6 +96,7 @@ class KeptRows {
   [[nodiscard]] static bool suits(const KeptRows& a, const KeptRows& b);
   void read_without_tiles();
   [[nodiscard]] std::uint64_t row_count() const;
+  [[nodiscard]] std::uint64_t chunk_rows_of_pieces(std::uint64_t least) const;
   [[nodiscard]] Status make_from_pieces(std::uint64_t first, std::uint64_t count, KeptCodes codes,
                                         IoBuffer& tile, KeptBuffers& buffers,
                                         const Take& take) const;
@@ -116,7 +117,7 @@ class KeptRows {
   std::uint64_t first_row_ = 0;
   std::vector<RowDim> dims_;
   Path path_ = Path::kCodes;
-  std::uint64_t line_rows_ = 1;  // rows in a line of `tiles_`
+  std::uint64_t line_rows_ = 1;  // rows in a line of `tiles_`, or of the tiles of any piece
   std::vector<Piece> pieces_;    // sorted by first row; if not empty, rows are read through pieces
   // Reads the stored words in tiles. Set if rows are spread over the storage.
   std::optional<TiledView> tiles_;

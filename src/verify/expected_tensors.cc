@@ -237,12 +237,31 @@ Result<std::vector<ExpectedTensor>> merged(std::vector<ExpectedTensor> expected,
   return expected;
 }
 
-// No slot of the written model takes the keys that were quantized, but they are used.
+void note_used(std::uint32_t key, std::vector<bool>& is_noted, Given& given) {
+  if (is_noted[key]) {
+    return;
+  }
+  is_noted[key] = true;
+  given.others.used_keys.push_back(given.keys.keys[key].name);
+  for (const std::uint32_t part : given.keys.keys[key].made_of) {
+    note_used(part, is_noted, given);  // not deeper than kMaxDerivedDepth
+  }
+}
+
+// No slot of the written model takes the keys that were quantized, but they are used, and so are
+// those of which they are made.
 void note_packed_keys(const Manifest& manifest, Given& given) {
+  NameSet packed;
   for (const ManifestTensor& record : manifest.tensors) {
     if (record.packed && !record.key.empty()) {
       given.others.exist = true;
-      given.others.used_keys.push_back(record.key);
+      packed.insert(record.key);
+    }
+  }
+  std::vector<bool> is_noted(given.keys.keys.size());
+  for (std::uint32_t key = 0; key < given.keys.keys.size(); ++key) {
+    if (packed.contains(given.keys.keys[key].name)) {
+      note_used(key, is_noted, given);
     }
   }
 }

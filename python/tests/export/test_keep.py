@@ -202,37 +202,47 @@ def test_a_kept_model_computes_what_its_floats_do(graph: Path, tmp_path: Path, k
     assert set(operators) <= made
 
 
+@pytest.mark.parametrize("parts", [[1280], [1288, 1536]])
 @pytest.mark.parametrize("kind", ["gptq", "gptq 8 bits", "awq"])
-def test_words_that_run_across_a_large_file_give_the_same_codes(tmp_path: Path, kind: str) -> None:
-    """Check large weights, which are read in tiles, unlike small ones."""
-    n, k = 1280, 2048
+def test_words_that_run_across_a_large_file_give_the_same_codes(
+    tmp_path: Path, kind: str, parts: list[int]
+) -> None:
+    """Check large weights, alone and joined, which are read in tiles, unlike small ones."""
+    rows, k = sum(parts), 2048
     make, settings, *_ = KINDS[kind]
     folder = tmp_path / "folder"
     folder.mkdir()
-    safetensors.save_file(make("weight", n, k), folder / "model.safetensors")
+    tensors = {name: tensor for n in parts for name, tensor in make(f"{n}", n, k).items()}
+    safetensors.save_file(tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({"quantization_config": settings}))
-    weight = oe.open_checkpoint(folder)["weight.weight"]
+    keys = [f"{n}.weight" for n in parts]
+    checkpoint = oe.open_checkpoint(folder)
+    weight = np.concatenate([checkpoint[key].numpy() for key in keys])
     onnx = pytest.importorskip("onnx")
     graph = onnx.helper.make_graph(
         [
-            onnx.helper.make_node("Transpose", ["weight.weight"], ["turned"], perm=[1, 0]),
+            onnx.helper.make_node("Transpose", ["joined"], ["turned"], perm=[1, 0]),
             onnx.helper.make_node("MatMul", ["x", "turned"], ["product"]),
             onnx.helper.make_node("Tanh", ["product"], ["y"]),
         ],
         "g",
         [onnx.helper.make_tensor_value_info("x", 1, [1, k])],
-        [onnx.helper.make_tensor_value_info("y", 1, [1, n])],
-        [onnx.TensorProto(name="weight.weight", data_type=1, dims=[n, k])],
+        [onnx.helper.make_tensor_value_info("y", 1, [1, rows])],
+        [onnx.TensorProto(name="joined", data_type=1, dims=[rows, k])],
     )
     model = onnx.helper.make_model(
         graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9
     )
-    oe.save(model, tmp_path / "kept", folder, quantize=oe.Quantize("keep", accuracy_level=0))
+    how = oe.Mapping(map={"derived": {"joined": {"concat": keys, "dim": 0}}})
+    exact = oe.Quantize("keep", accuracy_level=0)
+    report = oe.save(model, tmp_path / "kept", folder, mapping=how, quantize=exact)
+    assert len(report.quantized) == 1
     x = RANDOM.standard_normal((1, k), dtype=np.float32) / 32
-    wanted = np.tanh(x @ weight.numpy().T)
+    wanted = np.tanh(x @ weight.T)
     kept = outputs(tmp_path / "kept/model.onnx", x)
     assert np.abs(kept - wanted).max() < 1e-5
     assert np.abs(wanted).mean() > 0.01
+    assert oe.verify(tmp_path / "kept/model.onnx", against=folder).ok
 
 
 def nodes(model: Path) -> Any:

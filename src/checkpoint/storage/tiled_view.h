@@ -61,7 +61,8 @@ class TiledView {
   // largest tile, plus up to 127 bytes between rows of 1 KiB and more. If `crc` is not null, it
   // receives the CRC-32 of the bytes. Stops at the first error of `take`. Errors as for
   // Checkpoint::read(). Requires: `first` and `length` are multiples of chunk_bytes(1), except that
-  // the last chunk may be shorter.
+  // the last chunk may be shorter; or tiles are whole rows, and both are multiples of a row, in
+  // which case a tile may be read in parts.
   [[nodiscard]] Status read(std::uint64_t first, std::uint64_t length, IoBuffer& tile,
                             const TakeRun& take, std::uint32_t* crc = nullptr) const;
 

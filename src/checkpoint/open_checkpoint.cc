@@ -190,6 +190,8 @@ Status list_floats(const std::filesystem::path& path, std::size_t first, const O
       (!may_be_quantized(contents.all, first) && contents.all.declared_weights.empty())) {
     return {};
   }
+  // The readers allocate memory for some parts.
+  TRY(check_tensor_expansion(contents.all, options.max_expand, path.string()));
   std::error_code ignored;
   QuantSettings settings;
   if (std::filesystem::is_directory(path, ignored)) {

@@ -1,11 +1,15 @@
 #include "checkpoint/quantized/number_reader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
 
+#include "base/bad_input.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "tensor/cast.h"
 
@@ -167,15 +171,30 @@ Status read_numbers(const GroupNumbers& numbers, const QuantizedMatrix& matrix,
   return {};
 }
 
+namespace {
+
+// The most numbers of a tensor that are kept in memory, such as one for each column.
+constexpr std::uint64_t kMaxKeptNumbers = std::uint64_t{1} << 24;
+
+Result<std::vector<std::byte>> read_few(const StoredTensor& stored, std::uint64_t count) {
+  if (count > kMaxKeptNumbers) {
+    return unsupported(fmt::format("{}: {} numbers are too many; at most {} can be kept in memory",
+                                   quote(stored.view.name), count, kMaxKeptNumbers));
+  }
+  return read_elements(stored, 0, count);
+}
+
+}  // namespace
+
 Result<std::vector<double>> read_first_numbers(const StoredTensor& stored, std::uint64_t count) {
-  TRY_ASSIGN(const auto bytes, read_elements(stored, 0, count));
+  TRY_ASSIGN(const auto bytes, read_few(stored, count));
   std::vector<double> values;
   as_doubles(stored.view.dtype, bytes, values);
   return values;
 }
 
 Result<std::vector<std::int64_t>> read_integers(const StoredTensor& stored, std::uint64_t count) {
-  TRY_ASSIGN(const auto bytes, read_elements(stored, 0, count));
+  TRY_ASSIGN(const auto bytes, read_few(stored, count));
   std::vector<std::int64_t> values;
   values.reserve(static_cast<std::size_t>(count));
   const std::uint32_t unit = byte_size(stored.view.dtype);

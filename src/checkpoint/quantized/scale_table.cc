@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <span>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/bad_input.h"
 #include "base/checked_math.h"
@@ -193,14 +194,18 @@ Status check_no_zeros(const MatrixFinder& finder, const std::string& module) {
     return {};
   }
   TRY_ASSIGN(const auto size, contiguous_nbytes(zeros->dtype, zeros->shape));
-  std::vector<std::byte> bytes(static_cast<std::size_t>(size));
-  TRY(finder.stored(*zeros).read(0, bytes));
-  const bool are_zero =
-      std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
-  return are_zero ? Status()
-                  : corrupt(quote(zeros->name) +
-                            ": is not zero, but codes that are floats have no "
-                            "zero points");
+  const StoredTensor stored = finder.stored(*zeros);
+  std::array<std::byte, 4096> buffer{};
+  for (std::uint64_t at = 0; at < size; at += buffer.size()) {
+    const auto some = std::span(buffer).first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), size - at)));
+    TRY(stored.read(at, some));
+    if (std::any_of(some.begin(), some.end(), [](std::byte b) { return b != std::byte{0}; })) {
+      return corrupt(quote(zeros->name) +
+                     ": is not zero, but codes that are floats have no zero points");
+    }
+  }
+  return {};
 }
 
 GroupNumbers numbers_like_scales(const MatrixFinder& finder, const QuantizedMatrix& matrix,

@@ -215,5 +215,23 @@ TEST(Quantized, BoundsWhatAnExpandedScaleTakes) {
               FailsWith(ErrorCode::kUnsupported, "--max-expand"));
 }
 
+TEST(Quantized, BoundsWhatAnExpandedPartOfAWeightTakes) {
+  const std::int64_t huge = std::int64_t{1} << 40;
+  const std::vector<TestTensor> tensors{{.name = "a.weight_packed",
+                                         .dtype = DType::kUInt8,
+                                         .shape = {8, 16},
+                                         .bytes = std::string(128, '\0')},
+                                        {.name = "a.weight_scale",
+                                         .dtype = DType::kUInt8,
+                                         .shape = {8, 1},
+                                         .bytes = std::string(8, '\0')},
+                                        {.name = "a.weight_zero_point",
+                                         .dtype = DType::kInt8,
+                                         .shape = {huge},
+                                         .bytes = std::string(1, '\0'),
+                                         .strides = {{0}}}};
+  EXPECT_THAT(open_bytes(torch_zip(tensors)), FailsWith(ErrorCode::kUnsupported, "--max-expand"));
+}
+
 }  // namespace
 }  // namespace onnx_external

@@ -18,5 +18,6 @@ namespace onnx_external {
 [[nodiscard]] Status find_bitsandbytes(MatrixFinder& finder);
 [[nodiscard]] Status find_grouped_axis(MatrixFinder& finder);
 [[nodiscard]] Status find_plain_integers(MatrixFinder& finder);
+[[nodiscard]] Status find_rows_in_bytes(MatrixFinder& finder);
 
 }  // namespace onnx_external

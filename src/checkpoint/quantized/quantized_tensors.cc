@@ -23,11 +23,12 @@ namespace {
 using FindMethod = Status (*)(MatrixFinder&);
 
 // In this order, because a tensor that one method has used cannot be a part for the next.
-constexpr std::array<FindMethod, 10> kMethods = {find_quark,        find_compressed_tensors,
+constexpr std::array<FindMethod, 11> kMethods = {find_quark,        find_compressed_tensors,
                                                  find_float4,       find_float6,
                                                  find_float8,       find_awq,
                                                  find_gptq,         find_bitsandbytes,
-                                                 find_grouped_axis, find_plain_integers};
+                                                 find_grouped_axis, find_plain_integers,
+                                                 find_rows_in_bytes};
 
 // Scales that only a quantized cache or quantized activations use.
 constexpr std::array<std::string_view, 7> kUnusedScales = {

@@ -58,6 +58,7 @@ bool changes_weights(std::string_view part) {
 Status refuse_left_parts(const FileContents& all, std::size_t first, const MatrixFinder& finder,
                          const std::vector<FoundMatrix>& found) {
   constexpr std::string_view kWeight = ".weight";
+  constexpr int kMostLevels = 8;  // below the module; names of other files may have millions
   std::map<std::string_view, const QuantizedMatrix*> of_module;
   for (const FoundMatrix& one : found) {
     const std::string_view name = one.matrix.name;
@@ -68,7 +69,7 @@ Status refuse_left_parts(const FileContents& all, std::size_t first, const Matri
   for (std::size_t i = first; i < all.tensors.size() && !of_module.empty(); ++i) {
     const std::string_view name = all.tensors[i].name;
     std::size_t dot = finder.taken()[i] ? std::string_view::npos : name.rfind('.');
-    for (; dot != std::string_view::npos && dot > 0; dot = name.rfind('.', dot - 1)) {
+    for (int level = 0; level < kMostLevels && dot != std::string_view::npos && dot > 0; ++level) {
       const auto module = of_module.find(name.substr(0, dot));
       if (module != of_module.end() && changes_weights(name.substr(dot + 1))) {
         return unsupported(quote(std::string(name)) + ": it is stored with the weight " +
@@ -76,6 +77,7 @@ Status refuse_left_parts(const FileContents& all, std::size_t first, const Matri
                            ", but is not a part of the formula that is known here; save the model "
                            "in another format with the library that wrote it");
       }
+      dot = name.rfind('.', dot - 1);
     }
   }
   return {};

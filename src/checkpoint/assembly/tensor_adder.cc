@@ -41,6 +41,10 @@ Result<std::uint64_t> checked_offset(const TensorDeclaration& declared,
   return *offset;
 }
 
+// The memory for a view and its name, or for a computed storage. One pickled object can have many
+// names.
+constexpr std::uint64_t kBytesOfView = 512;
+
 // A view of all of a computed storage.
 TensorView whole_view(DType dtype, Shape shape, std::uint32_t storage) {
   TensorView view;
@@ -106,13 +110,14 @@ Status TensorAdder::add(std::string name, NodeId node) {
 
 Status TensorAdder::add_value(std::string name, NodeId node) {
   TRY_ASSIGN(auto value, plain_value(pickle_, node));
-  TRY(budget_.take(value.numbers.bytes.size(), 1));
+  TRY(budget_.take(value.numbers.bytes.size() + kBytesOfView, 1));
   part_.tensors.push_back(
       memory_view(std::move(name), std::move(value.shape), std::move(value.numbers)));
   return {};
 }
 
 Status TensorAdder::add_weight(std::string name, WrappedWeight weight) {
+  TRY(budget_.take(weight.parts.size(), kBytesOfView + name.size()));
   const std::size_t last = name.rfind('.') + 1;
   const std::string prefix = name.substr(0, last) + "_" + name.substr(last) + "_";
   DeclaredWeight declared{std::move(name), quote(weight.type), std::move(weight.shape), {}};

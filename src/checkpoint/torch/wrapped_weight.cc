@@ -49,6 +49,7 @@ using Attributes = std::map<std::string_view, NodeId>;
 
 // A call _rebuild_from_type_v2(_rebuild_wrapper_subclass, class, (class, dtype, size, ...), state).
 struct WrapperCall {
+  NodeId object = 0;
   std::string type;
   const WeightClass* known = nullptr;  // null: another class than those above
   Arguments rebuild;
@@ -74,7 +75,7 @@ std::optional<WrapperCall> wrapper_call(const Pickle& pickle, NodeId node) {
   if (rebuild.empty() || pickle.kind(rebuild[0]) != NodeKind::kGlobal) {
     return std::nullopt;
   }
-  return WrapperCall{type_name(pickle, rebuild[0]), known_class(pickle, rebuild[0]), rebuild,
+  return WrapperCall{node, type_name(pickle, rebuild[0]), known_class(pickle, rebuild[0]), rebuild,
                      attributes_of_state(pickle, arguments[3])};
 }
 
@@ -82,8 +83,11 @@ std::optional<WrapperCall> wrapper_call(const Pickle& pickle, NodeId node) {
 // ZeroPointDomain(1), or as getattr(ZeroPointDomain, "INT") by Python 3.11.
 bool has_integer_zeros(const Pickle& pickle, const Attributes& attributes) {
   const auto domain = attributes.find("zero_point_domain");
-  if (domain == attributes.end() || pickle.kind(domain->second) != NodeKind::kObject) {
+  if (domain == attributes.end() || pickle.kind(domain->second) == NodeKind::kNone) {
     return true;
+  }
+  if (pickle.kind(domain->second) != NodeKind::kObject) {
+    return false;
   }
   const Arguments value = pickle.tuple(pickle.arguments(domain->second));
   const auto number = value.empty() ? std::nullopt : pickle.integer(value.back());
@@ -91,7 +95,26 @@ bool has_integer_zeros(const Pickle& pickle, const Attributes& attributes) {
   return number == 1 || number == 3 || name == "INT" || name == "NONE";
 }
 
+// Returns whether an AffineQuantizedTensor has one scale for each column: its list of scales does
+// not tell them from those of rows.
+bool has_scales_of_columns(const Pickle& pickle, const WrapperCall& call) {
+  const auto block = call.attributes.find("block_size");
+  const auto size = block == call.attributes.end() || call.known->wraps.empty()
+                        ? std::vector<std::int64_t>()
+                        : read_integers(pickle, block->second, "block").value_or(Shape());
+  return size.size() == 2 && size[0] > 1 && size[1] == 1;
+}
+
 Status check_variant(const Pickle& pickle, const WrapperCall& call) {
+  if (pickle.has_items(call.object) || pickle.has_elements(call.object) ||
+      !pickle.states(call.object, 1).empty()) {
+    return unsupported("it is a " + quote(call.type) + " that is changed after it was made" +
+                       std::string(kPlain));
+  }
+  if (has_scales_of_columns(pickle, call)) {
+    return unsupported("it is a " + quote(call.type) + " with scales of columns" +
+                       std::string(kPlain));
+  }
   const auto transposed = call.attributes.find("transposed");
   if (transposed != call.attributes.end() && pickle.boolean(transposed->second).value_or(false)) {
     return unsupported("it is a " + quote(call.type) + " that is transposed" + std::string(kPlain));

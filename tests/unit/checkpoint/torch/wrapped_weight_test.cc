@@ -117,7 +117,11 @@ TEST(WrappedWeight, AnAffineQuantizedTensorIsReadThroughItsImplementation) {
 }
 
 TEST(WrappedWeight, AVariantWithAnotherFormulaIsRefused) {
-  for (const Put& domain : {domain_of(2), domain_named("FLOAT")}) {
+  const Put text = [](PickleBuilder& pickle) { pickle.string("INT"); };
+  const Put symbol = [](PickleBuilder& pickle) {
+    pickle.global("torchao.quantization.quant_primitives", "ZeroPointDomain.FLOAT");
+  };
+  for (const Put& domain : {domain_of(2), domain_named("FLOAT"), text, symbol}) {
     EXPECT_THAT(open_weight(affine(kAffine, domain)),
                 FailsWith(ErrorCode::kUnsupported, "whose zero points are not integers; save"));
   }
@@ -152,6 +156,43 @@ TEST(WrappedWeight, ATensorWithoutAKnownMeaningIsRefused) {
               FailsWith(ErrorCode::kUnsupported,
                         "in a layout that is not supported: 'a._weight_per_tensor_scale' (float32 "
                         "[2]); save tensor.dequantize() instead"));
+}
+
+TEST(WrappedWeight, AListOfScalesOfColumnsIsNotTakenForScalesOfRows) {
+  const auto with_block = [](std::int64_t rows, std::int64_t columns) {
+    const State impl = with(kAffine, "scale", tensor(DType::kFloat32, {2}, "1", kFloats));
+    const Put block = [=](PickleBuilder& pickle) { pickle.integers({rows, columns}); };
+    return open_weight(
+        wrapper("torchao.dtypes", "AffineQuantizedTensor",
+                {{"tensor_impl", wrapper("torchao.dtypes", "PlainAQTTensorImpl", impl)},
+                 {"block_size", block}}));
+  };
+  expect_floats(with_block(1, 2), {0, -1.5F, 6, -8});
+  EXPECT_THAT(with_block(2, 1), FailsWith(ErrorCode::kUnsupported, "with scales of columns; save"));
+}
+
+TEST(WrappedWeight, AWeightThatIsChangedAfterItWasMadeIsRefused) {
+  const Put changed = [](PickleBuilder& pickle) {
+    weight(kInt8)(pickle);
+    pickle.empty_dict().mark().string("scale");
+    kFactors(pickle);
+    pickle.set_items().build();
+  };
+  EXPECT_THAT(open_weight(changed), FailsWith(ErrorCode::kUnsupported, "that is changed after"));
+}
+
+TEST(WrappedWeight, OneWeightUnderVeryManyNamesIsRefused) {
+  constexpr int kMany = 100'000;
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("0");
+  weight(kInt8)(pickle);
+  pickle.put(0);
+  for (int i = 1; i < kMany; ++i) {
+    pickle.string(std::to_string(i)).get(0);
+  }
+  pickle.set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(pickle, {kCodes, kFloats, kIntegers})),
+              FailsWith(ErrorCode::kUnsupported, "larger than its file allows"));
 }
 
 TEST(WrappedWeight, ATensorOutsideItsStorageIsNamed) {

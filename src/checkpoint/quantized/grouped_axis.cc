@@ -41,17 +41,8 @@ const std::vector<HqqPacking>& hqq_packings() {
   return kAll;
 }
 
-Result<std::int64_t> stored_integer(const MatrixFinder& finder, const std::string& module,
-                                    std::string_view component) {
-  const TensorView* const view = finder.find(module, component);
-  const bool is_one = view != nullptr && element_count(view->shape).value_or(0) == 1 &&
-                      (view->dtype == DType::kInt32 || view->dtype == DType::kInt64);
-  if (!is_one) {
-    return corrupt("HQQ weight " + quote(module) + ": has no number " +
-                   quote(std::string(component)));
-  }
-  TRY_ASSIGN(const auto values, read_integers(finder.stored(*view), 1));
-  return values.front();
+tl::unexpected<Error> has_no_number(const std::string& module, const std::string& component) {
+  return corrupt("HQQ weight " + quote(module) + ": has no number " + quote(component));
 }
 
 Result<std::string> stored_text(const MatrixFinder& finder, const std::string& module,
@@ -105,12 +96,13 @@ Result<HqqFacts> hqq_facts(const MatrixFinder& finder, const std::string& module
                          quote(part + "_q"));
     }
   }
-  TRY_ASSIGN(const auto axis, stored_integer(finder, module, "axis"));
-  facts.along_rows = axis == 0;
-  const bool has_group = finder.find(module, "group_size") != nullptr;
-  TRY_ASSIGN(const auto group,
-             has_group ? stored_integer(finder, module, "group_size") : Result<std::int64_t>(0));
-  facts.group = group > 0 ? static_cast<std::uint64_t>(group) : 0;
+  TRY_ASSIGN(const auto axis, hqq_axis(finder, module, "axis"));
+  TRY_ASSIGN(const auto group, hqq_integer(finder, module, "group_size"));
+  if (!axis || (!group && finder.find(module, "group_size") != nullptr)) {
+    return has_no_number(module, axis ? "group_size" : "axis");
+  }
+  facts.along_rows = *axis == 0;
+  facts.group = group && *group > 0 ? static_cast<std::uint64_t>(*group) : 0;
   return facts;
 }
 

@@ -49,18 +49,6 @@ std::vector<float> values_from(const CodeNumbers& numbers, std::uint64_t first,
   return values;
 }
 
-Result<bool> is_along_columns(const MatrixFinder& finder, const std::string& module,
-                              const std::string& component) {
-  const TensorView* const axis = finder.find(module, component);
-  const bool is_one = axis != nullptr && element_count(axis->shape).value_or(0) == 1 &&
-                      (axis->dtype == DType::kInt32 || axis->dtype == DType::kInt64);
-  if (!is_one) {
-    return false;  // 0 is the default
-  }
-  TRY_ASSIGN(const auto values, read_integers(finder.stored(*axis), 1));
-  return values.front() == 1;
-}
-
 Result<CodeNumbers> code_numbers(const MatrixFinder& finder, const std::string& module,
                                  const std::string& meta, const TensorView& codes) {
   const TensorView* const scales = finder.find(module, meta + "scale");
@@ -76,8 +64,8 @@ Result<CodeNumbers> code_numbers(const MatrixFinder& finder, const std::string& 
   numbers.dtype = scales->dtype;
   TRY_ASSIGN(numbers.scales, read_first_numbers(finder.stored(*scales), count));
   TRY_ASSIGN(numbers.zeros, read_first_numbers(finder.stored(*zeros), count));
-  TRY_ASSIGN(const bool along_columns, is_along_columns(finder, module, meta + "axis"));
-  numbers.run = along_columns ? all / count : 0;
+  TRY_ASSIGN(const auto axis, hqq_axis(finder, module, meta + "axis"));
+  numbers.run = axis == 1 ? all / count : 0;
   return numbers;
 }
 
@@ -98,6 +86,29 @@ ReadSource values_of(ReadSource codes, CodeNumbers numbers) {
 }
 
 }  // namespace
+
+Result<std::optional<std::int64_t>> hqq_integer(const MatrixFinder& finder,
+                                                const std::string& module,
+                                                std::string_view component) {
+  const TensorView* const view = finder.find(module, component);
+  const bool is_one = view != nullptr && element_count(view->shape).value_or(0) == 1 &&
+                      (view->dtype == DType::kInt32 || view->dtype == DType::kInt64);
+  if (!is_one) {
+    return std::nullopt;
+  }
+  TRY_ASSIGN(const auto values, read_integers(finder.stored(*view), 1));
+  return values.front();
+}
+
+Result<std::optional<std::int64_t>> hqq_axis(const MatrixFinder& finder, const std::string& module,
+                                             std::string_view component) {
+  TRY_ASSIGN(const auto axis, hqq_integer(finder, module, component));
+  if (axis && *axis != 0 && *axis != 1) {
+    return unsupported("HQQ weight " + quote(module) + ": " + quote(std::string(component)) +
+                       " is " + std::to_string(*axis) + ", but must be 0 or 1");
+  }
+  return axis;
+}
 
 Result<std::optional<StoredTensor>> hqq_numbers(const MatrixFinder& finder,
                                                 const std::string& module,

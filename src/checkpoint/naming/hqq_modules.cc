@@ -25,6 +25,9 @@ constexpr std::string_view kMeta = "meta";
 constexpr std::array<std::string_view, 6> kValues = {"packing",    "shape",       "axis",
                                                      "group_size", "quant_scale", "quant_zero"};
 
+// Of a quantized module; a parameter of attention may be called "W_q" as well.
+constexpr std::array<std::string_view, 2> kWithCodes = {"scale", "packing"};
+
 std::optional<NodeId> value_of(const Pickle& pickle, const Items& items, std::string_view key) {
   const auto found = std::find_if(items.begin(), items.end(), [&](const auto& item) {
     return pickle.string(item.first) == key;
@@ -51,13 +54,12 @@ class HqqModules {
         })) {
       return std::nullopt;
     }
-    bool has_codes = false;
+    bool has_quantized = false;
     for (const auto& [key, module] : modules) {
-      TRY_ASSIGN(const auto own, paid_items(pickle_, module, budget_));
-      const auto codes = value_of(pickle_, own, kCodes);
-      has_codes = has_codes || (codes && is_tensor(pickle_, *codes));
+      TRY_ASSIGN(const auto items, module_items(module));
+      has_quantized = has_quantized || is_quantized(items);
     }
-    if (!has_codes) {
+    if (!has_quantized) {
       return std::nullopt;
     }
     for (const auto& [key, module] : modules) {
@@ -67,29 +69,47 @@ class HqqModules {
   }
 
  private:
-  [[nodiscard]] Status add_module(const std::string& name, NodeId module) {
+  [[nodiscard]] bool has_codes(const Items& items) const {
+    const auto codes = value_of(pickle_, items, kCodes);
+    return codes && is_tensor(pickle_, *codes);
+  }
+
+  [[nodiscard]] bool is_quantized(const Items& items) const {
+    return has_codes(items) &&
+           std::any_of(kWithCodes.begin(), kWithCodes.end(),
+                       [&](std::string_view key) { return value_of(pickle_, items, key); });
+  }
+
+  // The items of a module, with those of "meta" if it has codes.
+  [[nodiscard]] Result<Items> module_items(NodeId module) {
     TRY_ASSIGN(auto items, paid_items(pickle_, module, budget_));
-    const bool is_quantized = value_of(pickle_, items, kCodes).has_value();
-    const auto meta = value_of(pickle_, items, kMeta);
-    if (is_quantized && meta && is_dict(pickle_, *meta)) {
+    const auto meta = has_codes(items) ? value_of(pickle_, items, kMeta) : std::nullopt;
+    if (meta && is_dict(pickle_, *meta)) {
       TRY_ASSIGN(const auto inner, paid_items(pickle_, *meta, budget_));
       items.insert(items.end(), inner.begin(), inner.end());
     }
+    return items;
+  }
+
+  [[nodiscard]] Status add_module(const std::string& name, NodeId module) {
+    TRY_ASSIGN(const auto items, module_items(module));
+    const bool quantized = is_quantized(items);
     const std::string prefix = name.empty() ? "" : name + ".";
     for (const auto& [key, value] : items) {
       const auto part = pickle_.string(key);
       if (part && (is_tensor(pickle_, value) ||
-                   (is_quantized && is_needed(*part) && is_plain_value(pickle_, value)))) {
+                   (quantized && is_needed(*part) && is_plain_value(pickle_, value)))) {
         TRY(add(prefix + std::string(*part), value));
       }
     }
     for (const std::string_view inner : kInnerMetas) {
       const auto value = value_of(pickle_, items, inner);
-      if (is_quantized && value && is_dict(pickle_, *value)) {
+      if (quantized && value && is_dict(pickle_, *value)) {
         TRY(add_inner(prefix + std::string(inner) + ".", *value));
       }
     }
-    if (is_quantized) {
+    if (quantized) {
+      TRY(budget_.name(prefix.size()));
       named_.weights.push_back(prefix + "weight");
     }
     return {};
@@ -108,6 +128,9 @@ class HqqModules {
 
   [[nodiscard]] Status add(std::string name, NodeId value) {
     TRY(budget_.name(name.size()));
+    if (named_.tensors.size() >= kMaxWalkTensors) {
+      return WalkBudget::too_much();
+    }
     if (!is_utf8(name)) {
       return unsupported("tensor name " + quote(name) + " is not UTF-8");
     }

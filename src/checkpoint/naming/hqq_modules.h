@@ -15,8 +15,9 @@
 namespace onnx_external {
 
 // Names the tensors, and the plain values of quantized modules, "MODULE.name". Returns nullopt if
-// the root is not a dict of dicts of which one has HQQ's "W_q". Errors: kCorrupt for two values of
-// the same name; kUnsupported beyond the limits of WalkBudget, and for names that are not UTF-8.
+// the root is not a dict of dicts of which one has HQQ's "W_q" and its scales. Errors: kCorrupt for
+// two values of the same name; kUnsupported beyond the limits of WalkBudget, and for names that are
+// not UTF-8.
 [[nodiscard]] Result<std::optional<NamedTensors>> name_hqq_modules(const Pickle& pickle);
 
 // Returns whether a node is a plain value that can be added like a tensor: a bool, an integer, a

@@ -14,8 +14,6 @@
 namespace onnx_external {
 namespace {
 
-constexpr std::size_t kMaxTensors = 4'000'000;
-
 enum class Scope : std::uint8_t {
   kEverything,  // all containers; what is opaque is reported
   kTree,        // dicts, lists, tuples, flattening objects
@@ -151,7 +149,7 @@ class Walker {
 
   [[nodiscard]] Status add_tensor(NodeId id) {
     TRY(budget_.name(path_.size()));
-    if (found_.tensors.size() >= kMaxTensors) {
+    if (found_.tensors.size() >= kMaxWalkTensors) {
       return WalkBudget::too_much();
     }
     const bool is_text = is_utf8(path_);

@@ -12,6 +12,7 @@
 namespace onnx_external {
 
 inline constexpr std::size_t kMaxWalkDepth = 1000;
+inline constexpr std::size_t kMaxWalkTensors = 4'000'000;
 inline constexpr std::size_t kMaxWalkPathBytes = std::size_t{1} << 20;  // in one name
 
 // A budget that is proportional to the number of nodes. Because values can be shared, a small file

@@ -159,6 +159,8 @@ TEST(HqqModules, ValuesOfOtherTypesAreAnError) {
            {"packing", hqq_number(8), "has no text 'packing'"},
            {"packing", hqq_text("9bit"), "is packed as '9bit', which is not supported"},
            {"axis", hqq_text("1"), "has no number 'axis'"},
+           {"axis", hqq_number(-1), "HQQ weight 'a': 'axis' is -1, but must be 0 or 1"},
+           {"group_size", hqq_text("2"), "has no number 'group_size'"},
            {"shape", hqq_number(4), "shape, scale or zero is missing"},
            {"shape", hqq_size_of({2, -2}), "is not the shape of a matrix"},
            {"shape", hqq_size_of({2, 8}), "'a.weight'"},
@@ -170,9 +172,55 @@ TEST(HqqModules, ValuesOfOtherTypesAreAnError) {
 }
 
 TEST(HqqModules, TwoModulesWithTheSameNamesAreDamage) {
-  EXPECT_THAT(open_modules({{"a", hqq_dict({{"b.W_q", kWords}, {"W_q", kWords}})},
-                            {"a.b", hqq_dict({{"W_q", kWords}})}}),
+  EXPECT_THAT(open_modules({{"a", hqq_dict(with_entry(kModule, "b.W_q", kWords))},
+                            {"a.b", hqq_dict(kModule)}}),
               FailsWith(ErrorCode::kCorrupt, "two tensors have the name 'a.b.W_q'"));
+}
+
+TEST(HqqModules, AParameterOfAttentionWithTheNameOfTheCodesIsATensorLikeOthers) {
+  const Put attention = hqq_dict({{"W_k", kBias}, {"W_q", kBias}});
+  const auto alone = open_modules({{"state_dict", attention}});
+  ASSERT_THAT(alone, IsOk());
+  EXPECT_THAT(names(*alone), ElementsAre("W_k", "W_q"));
+  const auto beside = open_modules({{"a", hqq_dict(kModule)}, {"b", attention}});
+  ASSERT_THAT(beside, IsOk());
+  EXPECT_THAT(names(*beside), ElementsAre("a.weight", "b.W_k", "b.W_q"));
+}
+
+TEST(HqqModules, QuantizedZeroPointsAlongAnUnknownAxisAreRefused) {
+  Entries module = with_quantized_zeros(kBias, kBias);
+  module["meta_zero"] = hqq_dict({{"axis", hqq_number(2)}, {"scale", kBias}, {"zero", kBias}});
+  EXPECT_THAT(open_modules({{"a", hqq_dict(module)}}),
+              FailsWith(ErrorCode::kUnsupported, "'meta_zero.axis' is 2, but must be 0 or 1"));
+}
+
+TEST(HqqModules, ScalesThatExpandFarBeyondTheFileAreRefusedBeforeTheyAreRead) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 36;
+  const auto expanded = [](DType dtype, const std::string& storage) {
+    return [=](PickleBuilder& pickle) {
+      put_tensor(pickle, {.dtype = dtype, .shape = {kMany}, .strides = Shape{0}}, storage,
+                 storage == "0" ? kHqqCodes.size() : kHqqFloats.size());
+    };
+  };
+  Entries module =
+      with_quantized_zeros(expanded(DType::kFloat32, "1"), expanded(DType::kFloat32, "1"));
+  module["zero_q"] = expanded(DType::kUInt8, "0");
+  EXPECT_THAT(open_modules({{"a", hqq_dict(module)}}),
+              FailsWith(ErrorCode::kUnsupported, "the tensors take up"));
+}
+
+TEST(HqqModules, OneModuleUnderVeryManyNamesIsRefused) {
+  constexpr int kMany = 100'000;
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("0");
+  hqq_dict({{"W_q", kWords}, {"axis", hqq_number(1)}, {"packing", hqq_text("8bit_u8")}})(pickle);
+  pickle.put(0);
+  for (int i = 1; i < kMany; ++i) {
+    pickle.string(std::to_string(i)).get(0);
+  }
+  pickle.set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(pickle, {kHqqCodes, kHqqFloats})),
+              FailsWith(ErrorCode::kUnsupported, "larger than its file allows"));
 }
 
 TEST(HqqModules, OtherDictsOfDictsStaySeveralDicts) {

@@ -11,7 +11,9 @@
 namespace onnx_external {
 
 void Crc32::update(std::span<const std::byte> bytes) {
-  value_ = libdeflate_crc32(value_, bytes.data(), bytes.size());
+  if (!bytes.empty()) {  // for null, libdeflate returns the CRC-32 of no bytes at all
+    value_ = libdeflate_crc32(value_, bytes.data(), bytes.size());
+  }
 }
 
 std::uint32_t crc32_concat(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t length_b) {

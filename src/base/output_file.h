@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -70,6 +71,7 @@ class OutputFile {
  private:
   OutputFile(UniqueFd fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}
   UniqueFd fd_;
+  std::unique_ptr<std::mutex> turn_ = std::make_unique<std::mutex>();  // of long writes
   std::string name_;  // includes the folder, for messages
 };
 

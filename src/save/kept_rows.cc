@@ -17,8 +17,8 @@
 namespace onnx_external {
 namespace {
 
-constexpr std::uint64_t kLinesAtOnceBytes = std::uint64_t{1} << 20;
-constexpr std::uint64_t kCodesAtOnce = std::uint64_t{2} << 20;  // that are unpacked, or a row
+constexpr std::uint64_t kScaledAtOnceBytes = std::uint64_t{1} << 20;  // of codes
+constexpr std::uint64_t kCodesAtOnce = std::uint64_t{2} << 20;        // that are unpacked, or a row
 constexpr std::uint64_t kFloatBytes = 4;  // the checkpoint lists quantized weights as float32
 
 tl::unexpected<Error> not_kept(std::string why) {
@@ -291,26 +291,31 @@ Status KeptRows::make_run(std::uint64_t first, const Run& run, KeptCodes wanted,
 
 Status KeptRows::take_lines(std::uint64_t first, std::uint64_t rows, std::span<std::byte> lines,
                             KeptBuffers& buffers, const Take& take) const {
-  PackedRows out = room(rows, buffers);
-  out.codes = lines;
-  flip(rows_.matrix().codes.packing.flip, out.codes);
-  TRY(make_run(first, {first, rows}, KeptCodes::kMade, buffers.parts, out));
-  return take(first, out);
+  flip(rows_.matrix().codes.packing.flip, lines);
+  TRY(take(first, {lines, {}, {}}));
+  const std::uint64_t step = std::max<std::uint64_t>(1, kScaledAtOnceBytes * rows / lines.size());
+  for (const std::uint64_t end = first + rows; first < end;) {
+    const std::uint64_t some = std::min(step, end - first);
+    PackedRows out = room(some, buffers);
+    out.codes = {};
+    TRY(make_run(first, {first, some}, KeptCodes::kLeftOut, buffers.parts, out));
+    TRY(take(first, out));
+    first += some;
+  }
+  return {};
 }
 
 // Makes the rows of lines where they are, and collects a line that comes in parts.
 Status KeptRows::make_from_tiles(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
                                  KeptBuffers& buffers, const Take& take) const {
   const auto line_bytes = static_cast<std::size_t>(rows_.matrix().codes.line_bytes);
-  const std::size_t most = std::max<std::size_t>(1, kLinesAtOnceBytes / line_bytes) * line_bytes;
   std::uint64_t row = first;
   std::size_t filled = 0;
   const auto take_run = [&](std::uint64_t, std::span<std::byte> run) -> Status {
     while (!run.empty()) {
       const bool is_whole = filled == 0 && run.size() >= line_bytes;
-      std::span<std::byte> lines =
-          is_whole ? run.first(std::min(most, run.size() / line_bytes * line_bytes))
-                   : buffers.lines.first(line_bytes);
+      std::span<std::byte> lines = is_whole ? run.first(run.size() / line_bytes * line_bytes)
+                                            : buffers.lines.first(line_bytes);
       const std::size_t some = is_whole ? lines.size() : std::min(line_bytes - filled, run.size());
       if (!is_whole) {
         std::memcpy(lines.data() + filled, run.data(), some);

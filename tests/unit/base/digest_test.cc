@@ -18,6 +18,12 @@ TEST(Crc32, GivesTheCheckValueOfTheStandard) {
   EXPECT_EQ(crc.value(), 0xCBF43926U);
 }
 
+TEST(Crc32, DoesNotChangeByNoBytes) {
+  Crc32 crc(0xCBF43926);
+  crc.update({});
+  EXPECT_EQ(crc.value(), 0xCBF43926);
+}
+
 TEST(Crc32, OfTwoPartsIsThatOfTheWhole) {
   Crc32 a;
   Crc32 b;

@@ -55,8 +55,9 @@ Result<CodeNumbers> code_numbers(const MatrixFinder& finder, const std::string& 
   const TensorView* const zeros = finder.find(module, meta + "zero");
   TRY_ASSIGN(const auto all, element_count(codes.shape));
   const std::uint64_t count = scales == nullptr ? 0 : element_count(scales->shape).value_or(0);
-  if (zeros == nullptr || zeros->shape != scales->shape || count == 0 || all % count != 0 ||
-      codes.dtype != DType::kUInt8 || !is_floating(scales->dtype) || !is_floating(zeros->dtype)) {
+  if (scales == nullptr || zeros == nullptr || zeros->shape != scales->shape || count == 0 ||
+      all % count != 0 || codes.dtype != DType::kUInt8 || !is_floating(scales->dtype) ||
+      !is_floating(zeros->dtype)) {
     return corrupt(quote(codes.name) + ": " + quote(meta + "scale") + " or " +
                    quote(meta + "zero") + " of the module is missing or does not fit");
   }

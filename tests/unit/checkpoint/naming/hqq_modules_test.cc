@@ -128,7 +128,8 @@ TEST(HqqModules, ZeroPointsThatAreQuantizedThemselvesAreRead) {
 
 TEST(HqqModules, QuantizedZeroPointsWithoutTheirOwnScaleAreAnError) {
   const auto three = hqq_tensor(DType::kFloat32, {3}, "1");
-  for (const Put& scale : {hqq_number(1), three}) {
+  const Put none = [](PickleBuilder& pickle) { pickle.none(); };
+  for (const Put& scale : {hqq_number(1), three, none}) {
     EXPECT_THAT(open_modules({{"a", hqq_dict(with_quantized_zeros(scale, three))}}),
                 FailsWith(ErrorCode::kCorrupt,
                           "'a.zero_q': 'meta_zero.scale' or "

@@ -90,6 +90,8 @@ void add_pickles(Seeds& seeds) {
   std::vector<std::string> pickles = {
       values_pickle(),
       wrapped_pickle(),
+      torchao_pickle(),
+      hqq_pickle(),
       arrays_pickle(),
       module_pickle(),
       inputs_pickle(),

@@ -10,7 +10,9 @@
 #include <span>
 #include <utility>
 
+#include "checkpoint/quantized/quantized_tensors.h"
 #include "checkpoint/storage/checkpoint_access.h"
+#include "checkpoint/storage/expansion_limit.h"
 #include "checkpoint/storage/file_contents.h"
 
 namespace onnx_external {
@@ -44,6 +46,10 @@ inline void read_part(Result<FileContents> part) {
   static const std::filesystem::path scratch = std::filesystem::temp_directory_path();
   auto contents = std::make_unique<CheckpointAccess::Contents>(scratch);
   append_contents(contents->all, *std::move(part));
+  FileContents& all = contents->all;
+  if (!all.declared_weights.empty() && check_tensor_expansion(all, 4, "")) {
+    (void)list_quantized_as_floats(all, 0, contents->inflated, {}).has_value();
+  }
   read_tensors(CheckpointAccess::make(std::move(contents)));
 }
 

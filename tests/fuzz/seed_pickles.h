@@ -80,6 +80,62 @@ inline std::string wrapped_pickle() {
   return pickle.set_items().stop().bytes();
 }
 
+// A call of torchao that makes a tensor from those in its state, which `put_state` appends.
+template <typename PutState>
+void put_wrapper(PickleBuilder& pickle, std::string_view name, const PutState& put_state) {
+  pickle.global("torch._tensor", "_rebuild_from_type_v2").mark();
+  pickle.global("torch._utils", "_rebuild_wrapper_subclass").global("torchao.dtypes", name).mark();
+  pickle.global("torchao.dtypes", name).global("torch", "bfloat16").integers({2, 3});
+  pickle.integers({3, 1}).tuple().empty_dict().mark();
+  put_state();
+  pickle.set_items().tuple().reduce();
+}
+
+// Six codes with the scales of two rows, under the names of a class or of HQQ.
+inline void put_codes(PickleBuilder& pickle, DType dtype, std::string_view codes) {
+  put_tensor(pickle.string(codes), {.dtype = dtype, .shape = {2, 3}}, "0", 24);
+  put_tensor(pickle.string("scale"), {.shape = {2, 1}}, "2", 8);
+}
+
+inline std::string torchao_pickle() {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("a.weight");
+  put_wrapper(pickle, "Int8Tensor", [&] { put_codes(pickle, DType::kInt8, "qdata"); });
+  pickle.string("b.weight");
+  put_wrapper(pickle, "AffineQuantizedTensor", [&] {
+    pickle.string("zero_point_domain").global("torchao.dtypes", "ZeroPointDomain").mark();
+    pickle.integer(1).tuple().reduce().string("tensor_impl");
+    put_wrapper(pickle, "PlainAQTTensorImpl", [&] {
+      put_codes(pickle, DType::kInt8, "int_data");
+      put_tensor(pickle.string("zero_point"), {.dtype = DType::kInt64, .shape = {2, 1}}, "1", 24);
+    });
+  });
+  return pickle.set_items().stop().bytes();
+}
+
+// Modules of HQQ: one as today, and one as before 0.2 with scales that are quantized themselves.
+inline std::string hqq_pickle() {
+  PickleBuilder pickle;
+  const auto put_settings = [&] {
+    pickle.string("packing").string("8bit_u8").string("axis").integer(1).string("group_size");
+    pickle.integer(3).string("shape").global("torch", "Size").mark().integers({2, 3}).tuple();
+    put_tensor(pickle.reduce().string("zero"), {.shape = {2, 1}}, "2", 8);
+  };
+  pickle.proto().empty_dict().mark().string("a").empty_dict().mark();
+  put_codes(pickle, DType::kUInt8, "W_q");
+  put_settings();
+  pickle.set_items().string("b").empty_dict().mark().string("W_q");
+  put_tensor(pickle, {.dtype = DType::kUInt8, .shape = {2, 3}}, "0", 24);
+  pickle.string("meta").empty_dict().mark();
+  put_settings();
+  pickle.string("quant_scale").boolean(true).string("scale_q");
+  put_tensor(pickle, {.dtype = DType::kUInt8, .shape = {2, 1}}, "0", 24);
+  pickle.string("meta_scale").empty_dict().mark().string("axis").integer(0).string("scale");
+  put_tensor(pickle, {.shape = {1}}, "2", 8);
+  put_tensor(pickle.string("zero"), {.shape = {1}, .offset = 1}, "2", 8);
+  return pickle.set_items().set_items().set_items().set_items().stop().bytes();
+}
+
 // Arrays in all forms: Fortran order, big-endian, text of protocol 2, a scalar, a buffer.
 inline std::string arrays_pickle() {
   PickleBuilder pickle;

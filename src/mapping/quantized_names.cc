@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/dotted_names.h"
+
 namespace onnx_external {
 namespace {
 
@@ -76,20 +78,9 @@ constexpr std::array kOperators = {"QuantizeLinear"sv,
                                    "QLinearAdd"sv,
                                    "QLinearMul"sv};
 
-bool has_part(std::string_view name, std::string_view component) {
-  for (std::size_t at = name.find(component); at != std::string_view::npos;
-       at = name.find(component, at + 1)) {
-    const std::size_t end = at + component.size();
-    if ((at == 0 || name[at - 1] == '.') && (end == name.size() || name[end] == '.')) {
-      return true;
-    }
-  }
-  return false;
-}
-
 const ComponentRow* row_of(std::string_view name) {
   for (const ComponentRow& row : kComponents) {
-    if (has_part(name, row.component)) {
+    if (contains_components(name, row.component)) {
       return &row;
     }
   }
@@ -110,7 +101,7 @@ std::optional<QuantizedKeys> quantized_keys(std::span<const std::string_view> na
       continue;
     }
     const bool has_index = std::any_of(names.begin(), names.end(), [](std::string_view other) {
-      return has_part(other, "g_idx");
+      return contains_components(other, "g_idx");
     });
     const bool is_gptq = row->method == kPackedInts && has_index;
     return QuantizedKeys{std::string(is_gptq ? "GPTQ"sv : row->method), std::string(name),

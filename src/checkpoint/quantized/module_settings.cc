@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/dotted_names.h"
 #include "base/text.h"
 
 namespace onnx_external {
@@ -48,19 +49,6 @@ std::optional<bool> match(std::string_view pattern, std::string_view text, RE2::
                           nullptr, 0);
 }
 
-// Returns whether the module has the given name, or is inside of such a module, or whether its name
-// ends like this.
-bool is_in(std::string_view module, std::string_view name) {
-  for (std::size_t at = module.find(name); at != std::string_view::npos;
-       at = module.find(name, at + 1)) {
-    const std::size_t end = at + name.size();
-    if ((at == 0 || module[at - 1] == '.') && (end == module.size() || module[end] == '.')) {
-      return true;
-    }
-  }
-  return false;
-}
-
 // An entry of AutoRound's "extra_config": that of the module's name, or the first whose regular
 // expression is found in it. A plain name is not used as an expression: it may be the beginning of
 // another module's name.
@@ -72,7 +60,8 @@ const Json* extra_entry(const Json* entries, const std::string& module) {
   }
   for (const auto& [pattern, value] : *entries->object()) {
     const bool is_plain = pattern.find_first_of(kOfExpressions) == std::string::npos;
-    if (is_plain ? is_in(module, pattern) : is_found_in(pattern, module).value_or(false)) {
+    if (is_plain ? contains_components(module, pattern)
+                 : is_found_in(pattern, module).value_or(false)) {
       return &value;
     }
   }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "base/dotted_names.h"
 #include "base/nearest_names.h"
 
 namespace onnx_external {
@@ -40,6 +41,15 @@ TEST(HexNumber, ReadsWhatHexTextWritesAndNothingElse) {
        {"", "1a2b3c4", "1a2b3c4d5", "1a2b3c4g", "-1a2b3c4", " 1a2b3c4", "0x1a2b3c"}) {
     EXPECT_EQ(hex_number(text), std::nullopt) << text;
   }
+}
+
+TEST(DottedNames, HaveWholeComponents) {
+  EXPECT_TRUE(contains_components("model.mlp.gate.weight", "gate"));
+  EXPECT_TRUE(contains_components("model.mlp.gate.weight", "mlp.gate"));
+  EXPECT_TRUE(contains_components("gate", "gate"));
+  EXPECT_TRUE(contains_components("gate_up.gate", "gate"));
+  EXPECT_FALSE(contains_components("model.mlp.gate_proj.weight", "mlp.gate"));
+  EXPECT_FALSE(contains_components("model.mlp", "model.mlp.gate"));
 }
 
 TEST(Patterns, StandForTheWholeName) {

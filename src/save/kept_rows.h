@@ -56,9 +56,11 @@ class KeptRows {
   [[nodiscard]] bool needs_tile() const;
 
   using Take = std::function<Status(std::uint64_t first_row, const PackedRows& made)>;
-  // Converts the rows [first, first + count), and passes their parts to `take` in order, some rows
-  // at a time. With kLeftOut, codes are not read, and their bytes are unspecified. Errors are those
-  // of reading, of `take`, and of keep_rows(). Requires: `first` is a multiple of chunk_rows(1).
+  // Converts the rows [first, first + count), and passes their parts to `take`, some rows at a
+  // time. The rows of each part come in order, but a call may lack a part, which is then empty and
+  // comes in another call. With kLeftOut, codes are not read, and their bytes are unspecified.
+  // Errors are those of reading, of `take`, and of keep_rows(). Requires: `first` is a multiple of
+  // chunk_rows(1).
   [[nodiscard]] Status make(std::uint64_t first, std::uint64_t count, KeptCodes codes,
                             IoBuffer& tile, KeptBuffers& buffers, const Take& take) const;
 

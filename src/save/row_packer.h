@@ -28,7 +28,8 @@ struct PackingBuffers {
   std::array<IoBuffer, kMatrixParts> parts;
 };
 
-// The bytes of some rows in each part; empty for parts that the scheme does not have.
+// The bytes of some rows in each part; empty for parts that the scheme does not have, and for those
+// that come in another call.
 struct PackedBytes {
   std::array<std::span<const std::byte>, kMatrixParts> parts;
 };

@@ -70,7 +70,7 @@ void join_columns(const Plane& plane, const Tile& tile, Lines& low, Lines& high)
 class WordPacker {
  public:
   WordPacker(const Plane& plane, const WordRows& rows, std::uint64_t row_bytes, Stores stores)
-      : plane_(plane), stores_(stores) {
+      : plane_(plane) {
     for (std::size_t row = 0; row < rows.size(); ++row) {
       places_[rows[row] / kCodeBits] = row * row_bytes;
     }
@@ -105,7 +105,7 @@ class WordPacker {
   }
 
   const Plane& plane_;
-  Stores stores_;
+  Stores stores_ = Stores::kCached;
   std::array<std::uint64_t, 8> places_{};  // of the row of each code of a word
   std::array<Lines, 2> halves_{};          // the low and the high codes of bytes
 };
